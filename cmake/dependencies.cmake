@@ -1,0 +1,20 @@
+# LibTorch is the one inside a Python environment's torch; everything else comes from Debian's packages.
+
+find_package(Threads REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+
+if(NOT Torch_DIR)
+  find_program(TRIREME_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
+  if(NOT TRIREME_PYTHON)
+    message(FATAL_ERROR "No .venv with torch here: run `make build`, or set Torch_DIR to a LibTorch")
+  endif()
+  execute_process(
+    COMMAND ${TRIREME_PYTHON} -c "import torch; print(torch.utils.cmake_prefix_path)"
+    OUTPUT_VARIABLE torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  list(APPEND CMAKE_PREFIX_PATH ${torch_prefix})
+endif()
+find_package(Torch REQUIRED)
+
+# The wheel holds gloo itself but not its headers; only standard types cross the boundary.
+find_path(GLOO_INCLUDE gloo/transport/device.h REQUIRED)
