@@ -1,0 +1,134 @@
+#include "trireme/train/json_reader.h"
+
+#include <algorithm>
+#include <set>
+
+namespace trireme::train {
+namespace {
+
+using nlohmann::json;
+
+/// A value as an error shows it: short, on one line.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  constexpr size_t kLongest = 80;
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+/// Refuses the second of two equal keys of one object while the parser runs.
+class DuplicateKeys {
+ public:
+  explicit DuplicateKeys(std::string_view name) : name_(name) {}
+
+  void on_event(json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) seen_.emplace_back();
+    if (event == json::parse_event_t::object_end) seen_.pop_back();
+    if (event != json::parse_event_t::key) return;
+    const auto& key = parsed.get_ref<const std::string&>();
+    core::check_value(seen_.back().insert(key).second, "[options] a key may appear once in an object; got \"",
+                      key, "\" twice in ", name_, "; remove one");
+  }
+
+ private:
+  std::string_view name_;
+  std::vector<std::set<std::string>> seen_;
+};
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view name) {
+  DuplicateKeys duplicates(name);
+  const auto callback = [&](int, json::parse_event_t event, json& parsed) {
+    duplicates.on_event(event, parsed);
+    return true;
+  };
+  try {
+    return json::parse(text, callback, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  } catch (const json::exception& error) {
+    std::string_view reason = error.what();  // "[json.exception.parse_error.101] parse error at line ..."
+    if (const size_t end = reason.find("] "); end != reason.npos) reason.remove_prefix(end + 2);
+    throw core::ValueError(
+        core::concatenate("[options] ", name, " must be JSON (// comments allowed); ", reason));
+  }
+}
+
+ObjectReader::ObjectReader(const json& object, std::string path, Keys keys)
+    : object_(object), path_(std::move(path)), keys_(std::move(keys)) {
+  core::check_value(object.is_object(), "[options] ", path_.empty() ? "the whole" : path_,
+                    " must be an object {...}; got ", shown(object));
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) continue;
+    const std::string_view meant = core::nearest(key, keys_);
+    std::string advice = meant.empty() ? "the keys here are" : "did you mean " + path_of(meant) + "?";
+    if (meant.empty())
+      for (size_t i = 0; i < keys_.size(); ++i) advice += core::concatenate(i == 0 ? " " : ", ", keys_[i]);
+    throw core::ValueError(core::concatenate("[options] ", path_of(key), " is not a known key; got ",
+                                             shown(value), "; ", advice));
+  }
+}
+
+std::string ObjectReader::path_of(std::string_view key) const {
+  return path_.empty() ? std::string(key) : core::concatenate(path_, ".", key);
+}
+
+bool ObjectReader::has(std::string_view key) const { return find(key, false) != nullptr; }
+
+const json* ObjectReader::find(std::string_view key, bool required) const {
+  core::check_internal(std::find(keys_.begin(), keys_.end(), key) != keys_.end(), "[options] ", path_of(key),
+                       " is read but not declared");
+  const auto found = object_.find(key);
+  if (found != object_.end()) return &*found;
+  core::check_value(!required, "[options] ", path_of(key), " must be given; it is missing");
+  return nullptr;
+}
+
+void ObjectReader::refuse(std::string_view key, std::string_view rule) const {
+  throw core::ValueError(
+      core::concatenate("[options] ", path_of(key), " must be ", rule, "; got ", shown(*find(key, true))));
+}
+
+int64_t ObjectReader::integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low,
+                              int64_t high) const {
+  const json* value = find(key, !otherwise);
+  if (!value) return *otherwise;
+  const bool fits = value->is_number_unsigned()
+                        ? value->get<uint64_t>() <= uint64_t(std::numeric_limits<int64_t>::max())
+                        : value->is_number_integer();
+  if (fits && value->get<int64_t>() >= low && value->get<int64_t>() <= high) return value->get<int64_t>();
+  const bool bounded = high != std::numeric_limits<int64_t>::max();
+  refuse(key, bounded ? core::concatenate("an integer from ", low, " to ", high)
+                      : core::concatenate("an integer of at least ", low));
+}
+
+double ObjectReader::number(std::string_view key, std::optional<double> otherwise, const Range& range) const {
+  const json* value = find(key, !otherwise);
+  if (!value) return *otherwise;
+  if (!value->is_number() || !range.contains(value->get<double>())) refuse(key, range.text);
+  return value->get<double>();
+}
+
+bool ObjectReader::boolean(std::string_view key, std::optional<bool> otherwise) const {
+  const json* value = find(key, !otherwise);
+  if (!value) return *otherwise;
+  if (!value->is_boolean()) refuse(key, "true or false");
+  return value->get<bool>();
+}
+
+std::string ObjectReader::text(std::string_view key, std::optional<std::string> otherwise) const {
+  const json* value = find(key, !otherwise);
+  if (!value) return *otherwise;
+  if (!value->is_string() || value->get_ref<const std::string&>().empty())
+    refuse(key, "a text that is not empty");
+  return value->get<std::string>();
+}
+
+const json* ObjectReader::any(std::string_view key) const { return find(key, false); }
+
+ObjectReader ObjectReader::object(std::string_view key, Keys keys) const {
+  static const json kEmpty = json::object();
+  const json* value = find(key, false);
+  return {value ? *value : kEmpty, path_of(key), std::move(keys)};
+}
+
+}  // namespace trireme::train

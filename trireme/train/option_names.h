@@ -1,0 +1,33 @@
+// The names that options have in JSON, for reading and for writing.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "trireme/train/json_reader.h"
+#include "trireme/train/options.h"
+
+namespace trireme::train {
+
+inline constexpr Choices<std::string_view, 2> kOptimizers{{{"AdamW", "AdamW"}, {"Adam", "Adam"}}};
+inline constexpr Choices<CheckpointPolicy, 3> kPolicies{
+    {{"none", CheckpointPolicy::kNone},
+     {"layer", CheckpointPolicy::kLayer},
+     {"keep_attention", CheckpointPolicy::kKeepAttention}}};
+inline constexpr Choices<CommunicationType, 2> kCommunicationTypes{
+    {{"fp32", CommunicationType::kFp32}, {"bf16", CommunicationType::kBf16}}};
+inline constexpr Choices<DeviceChoice, 3> kDevices{
+    {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}}};
+inline constexpr Choices<WarmupType, 2> kWarmupTypes{
+    {{"log", WarmupType::kLog}, {"linear", WarmupType::kLinear}}};
+
+/// The name of `value`, which is one of `choices`.
+template <class Value, size_t count>
+std::string name_of(const Value& value, const Choices<Value, count>& choices) {
+  for (const auto& [name, meaning] : choices)
+    if (meaning == value) return std::string(name);
+  core::check_internal(false, "[options] a value has no name");
+  return {};
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,256 @@
+#include "trireme/train/options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "trireme/core/check.h"
+#include "trireme/train/json_reader.h"
+#include "trireme/train/option_names.h"
+#include "trireme/train/overrides.h"
+#include "trireme/train/scheduler_options.h"
+
+namespace trireme::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr Range kTimeouts{
+    .high = 1e6, .low_allowed = false, .text = "a number of seconds above 0 and up to 1000000"};
+constexpr int64_t kMostTiles = int64_t{1} << 31;
+constexpr Range kUnit{.high = 1, .high_allowed = false, .text = "a number from 0 to below 1"};
+
+ModelOptions read_model(const ObjectReader& options) {
+  core::check_value(options.has("model"), "[options] model must be given; it is missing");
+  const ObjectReader reader = options.object("model", {"path", "config"});
+  ModelOptions model;
+  model.path = reader.text("path", "");
+  if (const json* config = reader.any("config")) {
+    if (!config->is_object()) reader.refuse("config", "an object with the fields of a config.json");
+    model.config = *config;
+  }
+  core::check_value(
+      model.path.empty() != model.config.is_null(),
+      "[options] model must have either path (a model directory) or config (from random weights); got ",
+      model.path.empty() ? "neither" : "both");
+  return model;
+}
+
+DataOptions read_data(const ObjectReader& options) {
+  core::check_value(options.has("data"), "[options] data must be given; it is missing");
+  const ObjectReader reader = options.object("data", {"path", "sequence_length", "shuffle"});
+  DataOptions data;
+  data.path = reader.text("path", {});
+  data.sequence_length = reader.integer("sequence_length", {}, 2);
+  data.shuffle = reader.boolean("shuffle", data.shuffle);
+  return data;
+}
+
+Betas read_betas(const ObjectReader& params, Betas betas) {
+  const json* value = params.any("betas");
+  if (!value) return betas;
+  const auto good = [](const json& beta) { return beta.is_number() && kUnit.contains(beta.get<double>()); };
+  if (!value->is_array() || value->size() != 2 || !good((*value)[0]) || !good((*value)[1]))
+    params.refuse("betas", "two numbers from 0 to below 1");
+  return {(*value)[0].get<double>(), (*value)[1].get<double>()};
+}
+
+OptimizerOptions read_optimizer(const ObjectReader& options) {
+  const ObjectReader reader = options.object("optimizer", {"type", "params"});
+  OptimizerOptions optimizer;
+  optimizer.type = reader.choice<std::string_view>("type", optimizer.type, kOptimizers);
+  const ObjectReader params = reader.object("params", {"lr", "betas", "eps", "weight_decay"});
+  optimizer.lr = params.number("lr", optimizer.lr, kNotNegative);
+  optimizer.betas = read_betas(params, optimizer.betas);
+  optimizer.eps = params.number("eps", optimizer.eps, kPositive);
+  optimizer.weight_decay = params.number("weight_decay", optimizer.weight_decay, kNotNegative);
+  return optimizer;
+}
+
+Tiles read_tiles(const ObjectReader& tiling, std::string_view key) {
+  const json* value = tiling.any(key);
+  if (!value || *value == "auto") return {};
+  if (*value == "off") return {.mode = Tiles::Mode::kOff};
+  if (!value->is_number_integer() || *value < 1 || *value > kMostTiles)
+    tiling.refuse(key, core::concatenate("\"auto\", \"off\" or a number of tiles from 1 to ", kMostTiles));
+  return {.mode = Tiles::Mode::kCount, .count = value->get<int64_t>()};
+}
+
+void read_batch(const ObjectReader& reader, Options& options) {
+  options.sequence_parallel_size =
+      reader.integer("sequence_parallel_size", options.sequence_parallel_size, 1, kMostRanks);
+  options.micro_batch_size =
+      reader.integer("train_micro_batch_size_per_gpu", options.micro_batch_size, 1, kLargestBatch);
+  options.gradient_accumulation_steps =
+      reader.integer("gradient_accumulation_steps", options.gradient_accumulation_steps, 1, kLargestBatch);
+  if (reader.has("train_batch_size")) options.train_batch_size = reader.integer("train_batch_size", {}, 1);
+  core::check_value(
+      options.data.sequence_length >= options.sequence_parallel_size,
+      "[options] data.sequence_length must be at least sequence_parallel_size: each rank needs a token; "
+      "got ",
+      options.data.sequence_length, " tokens for ", options.sequence_parallel_size, " ranks");
+}
+
+void read_precision(const ObjectReader& reader, Options& options) {
+  options.bf16 = reader.object("bf16", {"enabled"}).boolean("enabled", options.bf16);
+  core::check_value(
+      !reader.object("fp16", {"enabled"}).boolean("enabled", false),
+      "[options] fp16.enabled must be false: fp16 needs loss scaling, which is not built; got true; set "
+      "bf16.enabled to true in its place");
+  options.communication_type = reader.choice<CommunicationType>(
+      "communication_data_type", options.communication_type, kCommunicationTypes);
+  core::check_value(
+      options.bf16 || options.communication_type != CommunicationType::kBf16,
+      "[options] communication_data_type must be \"fp32\" unless bf16.enabled is true; got \"bf16\"");
+}
+
+int64_t read_stage(const ObjectReader& zero, int64_t otherwise) {
+  const json* stage = zero.any("stage");
+  if (!stage) return otherwise;
+  if (!stage->is_number_integer() || *stage < 0 || *stage > 3) zero.refuse("stage", "0, 1, 2 or 3");
+  return stage->get<int64_t>();
+}
+
+void read_memory(const ObjectReader& reader, Options& options) {
+  options.zero_stage = read_stage(reader.object("zero_optimization", {"stage"}), options.zero_stage);
+  options.checkpoint_policy = reader.object("activation_checkpointing", {"policy"})
+                                  .choice<CheckpointPolicy>("policy", options.checkpoint_policy, kPolicies);
+  const ObjectReader tiling = reader.object("tiling", {"mlp", "loss"});
+  options.tiling = {.mlp = read_tiles(tiling, "mlp"), .loss = read_tiles(tiling, "loss")};
+}
+
+json tiles_to_json(const Tiles& tiles) {
+  switch (tiles.mode) {
+    case Tiles::Mode::kAuto:
+      return "auto";
+    case Tiles::Mode::kOff:
+      return "off";
+    case Tiles::Mode::kCount:
+      return tiles.count;
+  }
+  return nullptr;
+}
+
+json optimizer_to_json(const OptimizerOptions& optimizer) {
+  return {{"type", optimizer.type},
+          {"params",
+           {{"lr", optimizer.lr},
+            {"betas", json::array({optimizer.betas.first, optimizer.betas.second})},
+            {"eps", optimizer.eps},
+            {"weight_decay", optimizer.weight_decay}}}};
+}
+
+}  // namespace
+
+Options parse_options(const json& json, const std::string& default_output) {
+  const ObjectReader reader(json, "",
+                            {"model",
+                             "data",
+                             "steps",
+                             "seed",
+                             "output",
+                             "device",
+                             "sequence_parallel_size",
+                             "train_micro_batch_size_per_gpu",
+                             "gradient_accumulation_steps",
+                             "train_batch_size",
+                             "gradient_clipping",
+                             "optimizer",
+                             "scheduler",
+                             "bf16",
+                             "fp16",
+                             "communication_data_type",
+                             "zero_optimization",
+                             "activation_checkpointing",
+                             "tiling",
+                             "timeout_seconds"});
+  Options options;
+  options.model = read_model(reader);
+  options.data = read_data(reader);
+  options.steps = reader.integer("steps", {}, 1, kMostSteps);
+  options.seed = reader.integer("seed", options.seed, 0);
+  options.output = reader.text("output", default_output);
+  options.device = reader.choice<DeviceChoice>("device", options.device, kDevices);
+  read_batch(reader, options);
+  options.gradient_clipping = reader.number("gradient_clipping", options.gradient_clipping, kNotNegative);
+  options.optimizer = read_optimizer(reader);
+  options.scheduler = read_scheduler(reader, options.optimizer, options.steps);
+  read_precision(reader, options);
+  read_memory(reader, options);
+  options.timeout_seconds = reader.number("timeout_seconds", options.timeout_seconds, kTimeouts);
+  return options;
+}
+
+Options read_options(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path, std::ios::binary);
+  std::error_code ignored;
+  core::check_value(file.is_open() && !std::filesystem::is_directory(path, ignored),
+                    "[options] the options must be a file that can be read; got ", path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  json json = parse_json(text, path);
+  for (const std::string& override : overrides) apply_override(json, override);
+  return parse_options(json, "runs/" + std::filesystem::path(path).stem().string());
+}
+
+json to_json(const Options& options) {
+  json model = json::object();
+  if (!options.model.path.empty()) model["path"] = options.model.path;
+  if (!options.model.config.is_null()) model["config"] = options.model.config;
+  json out = {
+      {"model", std::move(model)},
+      {"data",
+       {{"path", options.data.path},
+        {"sequence_length", options.data.sequence_length},
+        {"shuffle", options.data.shuffle}}},
+      {"steps", options.steps},
+      {"seed", options.seed},
+      {"output", options.output},
+      {"device", name_of(options.device, kDevices)},
+      {"sequence_parallel_size", options.sequence_parallel_size},
+      {"train_micro_batch_size_per_gpu", options.micro_batch_size},
+      {"gradient_accumulation_steps", options.gradient_accumulation_steps},
+      {"gradient_clipping", options.gradient_clipping},
+      {"optimizer", optimizer_to_json(options.optimizer)},
+      {"bf16", {{"enabled", options.bf16}}},
+      {"communication_data_type", name_of(options.communication_type, kCommunicationTypes)},
+      {"zero_optimization", {{"stage", options.zero_stage}}},
+      {"activation_checkpointing", {{"policy", name_of(options.checkpoint_policy, kPolicies)}}},
+      {"tiling", {{"mlp", tiles_to_json(options.tiling.mlp)}, {"loss", tiles_to_json(options.tiling.loss)}}},
+      {"timeout_seconds", options.timeout_seconds},
+  };
+  if (options.train_batch_size) out["train_batch_size"] = *options.train_batch_size;
+  if (json scheduler = scheduler_to_json(options.scheduler); !scheduler.is_null())
+    out["scheduler"] = std::move(scheduler);
+  return out;
+}
+
+void check_world(const Options& options, int64_t world_size) {
+  const int64_t sp = options.sequence_parallel_size;
+  core::check_value(world_size > 0 && world_size % sp == 0,
+                    "[options] the number of ranks must be a multiple of sequence_parallel_size; got ",
+                    world_size, " ranks and sequence_parallel_size ", sp, "; start ",
+                    sp * std::max<int64_t>(1, world_size / sp),
+                    " ranks (--ranks), or set sequence_parallel_size to a divisor of ", world_size);
+  if (!options.train_batch_size) return;
+  const int64_t product = options.micro_batch_size * options.gradient_accumulation_steps * (world_size / sp);
+  core::check_value(
+      *options.train_batch_size == product,
+      "[options] train_batch_size must be train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
+      "(ranks / sequence_parallel_size) = ",
+      options.micro_batch_size, " x ", options.gradient_accumulation_steps, " x (", world_size, " / ", sp,
+      ") = ", product, "; got ", *options.train_batch_size, "; change one of them, or leave it out");
+}
+
+void check_paths(const Options& options) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;  // what cannot be looked at counts as missing
+  core::check_value(
+      options.model.path.empty() || fs::is_regular_file(options.model.path + "/config.json", ignored),
+      "[options] model.path must be a directory with a config.json; got ", options.model.path);
+  core::check_value(fs::is_regular_file(options.data.path, ignored),
+                    "[options] data.path must be a token file; got ", options.data.path,
+                    ", which is not a file; `trireme prepare` makes one");
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,107 @@
+// The options of a training run: what `run.json` says, parsed once, checked before anything starts.
+// Keys are DeepSpeed's where it has them. `list_options` describes each one.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/train/scheduler.h"
+
+namespace trireme::train {
+
+inline constexpr int64_t kMostSteps = int64_t{1} << 40;
+inline constexpr int64_t kMostRanks = int64_t{1} << 20;
+inline constexpr int64_t kLargestBatch = int64_t{1}
+                                         << 20;  // of one rank, or of accumulation: products fit in int64
+
+/// Which model to train: exactly one of the two is set.
+struct ModelOptions {
+  std::string path;       ///< a Hugging Face model directory, or empty
+  nlohmann::json config;  ///< the fields of a config.json, trained from random weights; or null
+};
+
+struct DataOptions {
+  std::string path;             ///< a token file
+  int64_t sequence_length = 0;  ///< tokens of a whole row, over all ranks that share it
+  bool shuffle = true;
+};
+
+/// AdamW. DeepSpeed's "Adam" too decouples the weight decay, so that both names mean the same.
+struct OptimizerOptions {
+  std::string type = "AdamW";
+  double lr = 1e-4;
+  Betas betas;
+  double eps = 1e-8;
+  double weight_decay = 0.1;  ///< of matrices, not of norms and biases
+};
+
+/// Which of a layer's activations outlive its forward pass.
+enum class CheckpointPolicy {
+  kNone,           ///< all
+  kLayer,          ///< the layer's input: the rest is computed again
+  kKeepAttention,  ///< also the attention's output: its quadratic part is not computed again
+};
+
+/// Into how many tiles a computation over tokens is cut.
+struct Tiles {
+  enum class Mode { kAuto, kOff, kCount };
+  Mode mode = Mode::kAuto;
+  int64_t count = 0;  ///< with `kCount`
+  bool operator==(const Tiles&) const = default;
+};
+
+struct TilingOptions {
+  Tiles mlp;
+  Tiles loss;
+};
+
+enum class CommunicationType { kFp32, kBf16 };
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+
+/// Everything that a run is told.
+struct Options {
+  ModelOptions model;
+  DataOptions data;
+  int64_t steps = 0;  ///< optimizer steps
+  int64_t seed = 1;
+  std::string output;  ///< directory of metrics, of the options' record and of the trained model
+  DeviceChoice device = DeviceChoice::kAuto;
+  int64_t sequence_parallel_size = 1;
+  int64_t micro_batch_size = 1;             ///< rows that one data-parallel group takes at once
+  int64_t gradient_accumulation_steps = 1;  ///< micro-batches of an optimizer step
+  std::optional<int64_t> train_batch_size;  ///< if given, checked by `check_world`
+  double gradient_clipping = 1.0;           ///< largest global gradient norm; 0: no clipping
+  OptimizerOptions optimizer;
+  Scheduler scheduler;
+  bool bf16 = false;  ///< parameters and activations in bf16, masters and optimizer state in fp32
+  int64_t zero_stage = 3;
+  CheckpointPolicy checkpoint_policy = CheckpointPolicy::kLayer;
+  TilingOptions tiling;
+  CommunicationType communication_type = CommunicationType::kFp32;  ///< dtype that gradients are reduced in
+  double timeout_seconds = 600;                                     ///< longest wait for the other ranks
+};
+
+/// Options from `run.json`'s content. `default_output` is the output directory where the options name none.
+/// Throws `ValueError` "[options] KEY.PATH must be RULE; got VALUE" for an unknown key (with the nearest
+/// known one), a wrong type or value, or a combination that cannot be.
+Options parse_options(const nlohmann::json& json, const std::string& default_output = "runs/run");
+
+/// Options from a file, each override "key.path=value" applied first. A value is JSON, or else taken as text;
+/// null removes the key. The default output is "runs/NAME" for NAME.json. Throws as `parse_options`, and
+/// where the file cannot be read.
+Options read_options(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// The resolved options, defaults included: `parse_options(to_json(o))` gives `o` again.
+nlohmann::json to_json(const Options& options);
+
+/// Throws `ValueError` unless `world_size` ranks can run with these options: the sequence parallel size
+/// divides it, and the train batch size is micro-batch x accumulation x (world / sequence parallel size).
+void check_world(const Options& options, int64_t world_size);
+
+/// Throws `ValueError` unless the files and directories that the options name exist.
+void check_paths(const Options& options);
+
+}  // namespace trireme::train

@@ -1,0 +1,21 @@
+// The `scheduler` section of the options: DeepSpeed's names and defaults.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "trireme/train/json_reader.h"
+#include "trireme/train/options.h"
+#include "trireme/train/scheduler.h"
+
+namespace trireme::train {
+
+/// Reads {"type": ..., "params": {...}} under the key "scheduler" of the options. `steps` is the run's, the
+/// default of `total_num_steps`. Throws `ValueError` for a combination that cannot be, such as a warm-up
+/// longer than the total.
+Scheduler read_scheduler(const ObjectReader& options, const OptimizerOptions& optimizer, int64_t steps);
+
+/// What `read_scheduler` reads as `scheduler`; null for a constant rate.
+nlohmann::json scheduler_to_json(const Scheduler& scheduler);
+
+}  // namespace trireme::train
