@@ -51,7 +51,7 @@ TEST(Options, HaveTheDocumentedDefaults) {
   EXPECT_TRUE(options.data.shuffle);
   EXPECT_EQ(options.seed, 1);
   EXPECT_EQ(options.output, "runs/run");
-  EXPECT_EQ(options.device, DeviceChoice::kAuto);
+  EXPECT_EQ(options.device, DeviceChoice::automatic);
   EXPECT_EQ(options.sequence_parallel_size, 1);
   EXPECT_EQ(options.micro_batch_size, 1);
   EXPECT_EQ(options.gradient_accumulation_steps, 1);
@@ -65,10 +65,10 @@ TEST(Options, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.scheduler, Scheduler(ConstantLR{1e-4}));
   EXPECT_FALSE(options.bf16);
   EXPECT_EQ(options.zero_stage, 3);
-  EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::kLayer);
+  EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::layer);
   EXPECT_EQ(options.tiling.mlp, Tiles{});
   EXPECT_EQ(options.tiling.loss, Tiles{});
-  EXPECT_EQ(options.communication_type, CommunicationType::kFp32);
+  EXPECT_EQ(options.communication_type, CommunicationType::fp32);
   EXPECT_EQ(options.timeout_seconds, 600);
 }
 
@@ -94,7 +94,7 @@ TEST(Options, TakeEveryKey) {
   EXPECT_EQ(options.steps, 40);
   EXPECT_EQ(options.seed, 7);
   EXPECT_EQ(options.output, "o");
-  EXPECT_EQ(options.device, DeviceChoice::kCpu);
+  EXPECT_EQ(options.device, DeviceChoice::cpu);
   EXPECT_EQ(options.sequence_parallel_size, 2);
   EXPECT_EQ(options.micro_batch_size, 3);
   EXPECT_EQ(options.gradient_accumulation_steps, 4);
@@ -105,13 +105,13 @@ TEST(Options, TakeEveryKey) {
   EXPECT_EQ(options.optimizer.betas, (Betas{0.8, 0.9}));
   EXPECT_EQ(options.optimizer.eps, 1e-6);
   EXPECT_EQ(options.optimizer.weight_decay, 0);
-  EXPECT_EQ(options.scheduler, Scheduler(WarmupCosineLR{1e-3, 0, 1e-4, {5, WarmupType::kLog}, 30}));
+  EXPECT_EQ(options.scheduler, Scheduler(WarmupCosineLR{1e-3, 0, 1e-4, {5, WarmupType::log}, 30}));
   EXPECT_TRUE(options.bf16);
-  EXPECT_EQ(options.communication_type, CommunicationType::kBf16);
+  EXPECT_EQ(options.communication_type, CommunicationType::bf16);
   EXPECT_EQ(options.zero_stage, 1);
-  EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::kKeepAttention);
-  EXPECT_EQ(options.tiling.mlp, (Tiles{Tiles::Mode::kOff, 0}));
-  EXPECT_EQ(options.tiling.loss, (Tiles{Tiles::Mode::kCount, 6}));
+  EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::keep_attention);
+  EXPECT_EQ(options.tiling.mlp, (Tiles{Tiles::Mode::off, 0}));
+  EXPECT_EQ(options.tiling.loss, (Tiles{Tiles::Mode::count, 6}));
   EXPECT_EQ(options.timeout_seconds, 1.5);
 }
 

@@ -46,9 +46,9 @@ class Variables {
 
   int64_t required(const char* name, int64_t low, int64_t high, const char* because_of) const {
     const auto value = integer(name, low, high);
-    core::check_value(value.has_value(), "[comm] the variable ", name, " must be set where ", because_of,
-                      " is; it is missing");
-    return *value;
+    if (value) return *value;
+    throw core::ValueError(core::concatenate("[comm] the variable ", name, " must be set where ", because_of,
+                                             " is; it is missing"));
   }
 
   /// The first of two variables that is set.
@@ -217,10 +217,10 @@ std::string first_host(std::string_view node_list) {
       continue;
     }
     const size_t end = node_list.find(']', i);
-    check(end != node_list.npos);
+    check(end != std::string_view::npos);
     const std::string_view ranges = node_list.substr(i + 1, end - i - 1);
     const std::string_view number = ranges.substr(0, ranges.find_first_of("-,"));
-    check(!number.empty() && number.find_first_not_of("0123456789") == number.npos);
+    check(!number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos);
     host += number;  // with its leading zeros
     i = end;
   }
@@ -229,23 +229,24 @@ std::string first_host(std::string_view node_list) {
 }
 
 int64_t count_at(std::string_view counts, int64_t index) {
-  const std::string_view whole = counts;
-  const auto check = [&](bool ok) {
-    core::check_value(ok, "[comm] a Slurm task count must be like 2(x3),1 with an entry for node ", index,
-                      "; got \"", whole, '"');
+  const auto number = [&](std::string_view text) {
+    const int64_t value = to_integer(text).value_or(0);
+    core::check_value(value >= 1 && value <= kMostRanks,
+                      "[comm] a Slurm task count must be like 2(x3),1 with an entry for node ", index,
+                      "; got \"", counts, '"');
+    return value;
   };
+  std::string_view rest = counts;
   for (int64_t first = 0;;) {
-    check(!counts.empty());
-    const std::string_view entry = counts.substr(0, counts.find(','));
-    counts.remove_prefix(std::min(counts.size(), entry.size() + 1));
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), entry.size() + 1));
     const size_t open = entry.find("(x");
-    const auto count = to_integer(entry.substr(0, open));
-    check(count && *count >= 1 && (open == entry.npos || entry.ends_with(')')));
-    const auto repeats = open == entry.npos ? std::optional<int64_t>(1)
-                                            : to_integer(entry.substr(open + 2, entry.size() - open - 3));
-    check(repeats && *repeats >= 1 && *repeats <= kMostRanks);
-    first += *repeats;
-    if (index < first) return *count;
+    const int64_t count = number(entry.substr(0, open));
+    if (open == std::string_view::npos)
+      ++first;
+    else  // without its ")" what is between is no number
+      first += number(entry.ends_with(')') ? entry.substr(open + 2, entry.size() - open - 3) : "");
+    if (index < first) return count;
   }
 }
 

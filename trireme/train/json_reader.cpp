@@ -47,7 +47,7 @@ json parse_json(std::string_view text, std::string_view name) {
     return json::parse(text, callback, /*allow_exceptions=*/true, /*ignore_comments=*/true);
   } catch (const json::exception& error) {
     std::string_view reason = error.what();  // "[json.exception.parse_error.101] parse error at line ..."
-    if (const size_t end = reason.find("] "); end != reason.npos) reason.remove_prefix(end + 2);
+    if (const size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
     throw core::ValueError(
         core::concatenate("[options] ", name, " must be JSON (// comments allowed); ", reason));
   }
@@ -72,26 +72,28 @@ std::string ObjectReader::path_of(std::string_view key) const {
   return path_.empty() ? std::string(key) : core::concatenate(path_, ".", key);
 }
 
-bool ObjectReader::has(std::string_view key) const { return find(key, false) != nullptr; }
+bool ObjectReader::has(std::string_view key) const { return find(key) != nullptr; }
 
-const json* ObjectReader::find(std::string_view key, bool required) const {
+const json* ObjectReader::find(std::string_view key) const {
   core::check_internal(std::find(keys_.begin(), keys_.end(), key) != keys_.end(), "[options] ", path_of(key),
                        " is read but not declared");
   const auto found = object_.find(key);
-  if (found != object_.end()) return &*found;
-  core::check_value(!required, "[options] ", path_of(key), " must be given; it is missing");
-  return nullptr;
+  return found == object_.end() ? nullptr : &*found;
+}
+
+void ObjectReader::refuse_missing(std::string_view key) const {
+  throw core::ValueError(core::concatenate("[options] ", path_of(key), " must be given; it is missing"));
 }
 
 void ObjectReader::refuse(std::string_view key, std::string_view rule) const {
   throw core::ValueError(
-      core::concatenate("[options] ", path_of(key), " must be ", rule, "; got ", shown(*find(key, true))));
+      core::concatenate("[options] ", path_of(key), " must be ", rule, "; got ", shown(*find(key))));
 }
 
 int64_t ObjectReader::integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low,
                               int64_t high) const {
-  const json* value = find(key, !otherwise);
-  if (!value) return *otherwise;
+  const json* value = find(key);
+  if (!value) return missing(key, otherwise);
   const bool fits = value->is_number_unsigned()
                         ? value->get<uint64_t>() <= uint64_t(std::numeric_limits<int64_t>::max())
                         : value->is_number_integer();
@@ -102,33 +104,33 @@ int64_t ObjectReader::integer(std::string_view key, std::optional<int64_t> other
 }
 
 double ObjectReader::number(std::string_view key, std::optional<double> otherwise, const Range& range) const {
-  const json* value = find(key, !otherwise);
-  if (!value) return *otherwise;
+  const json* value = find(key);
+  if (!value) return missing(key, otherwise);
   if (!value->is_number() || !range.contains(value->get<double>())) refuse(key, range.text);
   return value->get<double>();
 }
 
 bool ObjectReader::boolean(std::string_view key, std::optional<bool> otherwise) const {
-  const json* value = find(key, !otherwise);
-  if (!value) return *otherwise;
+  const json* value = find(key);
+  if (!value) return missing(key, otherwise);
   if (!value->is_boolean()) refuse(key, "true or false");
   return value->get<bool>();
 }
 
 std::string ObjectReader::text(std::string_view key, std::optional<std::string> otherwise) const {
-  const json* value = find(key, !otherwise);
-  if (!value) return *otherwise;
+  const json* value = find(key);
+  if (!value) return missing(key, otherwise);
   if (!value->is_string() || value->get_ref<const std::string&>().empty())
     refuse(key, "a text that is not empty");
   return value->get<std::string>();
 }
 
-const json* ObjectReader::any(std::string_view key) const { return find(key, false); }
+const json* ObjectReader::any(std::string_view key) const { return find(key); }
 
 ObjectReader ObjectReader::object(std::string_view key, Keys keys) const {
-  static const json kEmpty = json::object();
-  const json* value = find(key, false);
-  return {value ? *value : kEmpty, path_of(key), std::move(keys)};
+  static const json empty = json::object();
+  const json* value = find(key);
+  return {value ? *value : empty, path_of(key), std::move(keys)};
 }
 
 }  // namespace trireme::train

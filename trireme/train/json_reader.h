@@ -73,7 +73,14 @@ class ObjectReader {
 
  private:
   /// Null where the key is missing. `key` is one of `keys_`.
-  const nlohmann::json* find(std::string_view key, bool required) const;
+  const nlohmann::json* find(std::string_view key) const;
+  [[noreturn]] void refuse_missing(std::string_view key) const;
+  /// The default; throws where there is none.
+  template <class Value>
+  Value missing(std::string_view key, const std::optional<Value>& otherwise) const {
+    if (!otherwise) refuse_missing(key);
+    return *otherwise;
+  }
 
   const nlohmann::json& object_;
   std::string path_;
@@ -83,8 +90,8 @@ class ObjectReader {
 template <class Value, size_t count>
 Value ObjectReader::choice(std::string_view key, std::optional<Value> otherwise,
                            const Choices<Value, count>& choices) const {
-  const nlohmann::json* value = find(key, !otherwise);
-  if (!value) return *otherwise;
+  const nlohmann::json* value = find(key);
+  if (!value) return missing(key, otherwise);
   std::string rule;
   for (size_t i = 0; i < count; ++i) {
     if (value->is_string() && value->get_ref<const std::string&>() == choices[i].first)

@@ -11,15 +11,15 @@ namespace trireme::train {
 
 inline constexpr Choices<std::string_view, 2> kOptimizers{{{"AdamW", "AdamW"}, {"Adam", "Adam"}}};
 inline constexpr Choices<CheckpointPolicy, 3> kPolicies{
-    {{"none", CheckpointPolicy::kNone},
-     {"layer", CheckpointPolicy::kLayer},
-     {"keep_attention", CheckpointPolicy::kKeepAttention}}};
+    {{"none", CheckpointPolicy::none},
+     {"layer", CheckpointPolicy::layer},
+     {"keep_attention", CheckpointPolicy::keep_attention}}};
 inline constexpr Choices<CommunicationType, 2> kCommunicationTypes{
-    {{"fp32", CommunicationType::kFp32}, {"bf16", CommunicationType::kBf16}}};
+    {{"fp32", CommunicationType::fp32}, {"bf16", CommunicationType::bf16}}};
 inline constexpr Choices<DeviceChoice, 3> kDevices{
-    {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}}};
+    {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}};
 inline constexpr Choices<WarmupType, 2> kWarmupTypes{
-    {{"log", WarmupType::kLog}, {"linear", WarmupType::kLinear}}};
+    {{"log", WarmupType::log}, {"linear", WarmupType::linear}}};
 
 /// The name of `value`, which is one of `choices`.
 template <class Value, size_t count>

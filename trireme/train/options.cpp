@@ -71,10 +71,10 @@ OptimizerOptions read_optimizer(const ObjectReader& options) {
 Tiles read_tiles(const ObjectReader& tiling, std::string_view key) {
   const json* value = tiling.any(key);
   if (!value || *value == "auto") return {};
-  if (*value == "off") return {.mode = Tiles::Mode::kOff};
+  if (*value == "off") return {.mode = Tiles::Mode::off};
   if (!value->is_number_integer() || *value < 1 || *value > kMostTiles)
-    tiling.refuse(key, core::concatenate("\"auto\", \"off\" or a number of tiles from 1 to ", kMostTiles));
-  return {.mode = Tiles::Mode::kCount, .count = value->get<int64_t>()};
+    tiling.refuse(key, core::concatenate(R"("auto", "off" or a number of tiles from 1 to )", kMostTiles));
+  return {.mode = Tiles::Mode::count, .count = value->get<int64_t>()};
 }
 
 void read_batch(const ObjectReader& reader, Options& options) {
@@ -101,8 +101,8 @@ void read_precision(const ObjectReader& reader, Options& options) {
   options.communication_type = reader.choice<CommunicationType>(
       "communication_data_type", options.communication_type, kCommunicationTypes);
   core::check_value(
-      options.bf16 || options.communication_type != CommunicationType::kBf16,
-      "[options] communication_data_type must be \"fp32\" unless bf16.enabled is true; got \"bf16\"");
+      options.bf16 || options.communication_type != CommunicationType::bf16,
+      R"([options] communication_data_type must be "fp32" unless bf16.enabled is true; got "bf16")");
 }
 
 int64_t read_stage(const ObjectReader& zero, int64_t otherwise) {
@@ -122,11 +122,11 @@ void read_memory(const ObjectReader& reader, Options& options) {
 
 json tiles_to_json(const Tiles& tiles) {
   switch (tiles.mode) {
-    case Tiles::Mode::kAuto:
+    case Tiles::Mode::automatic:
       return "auto";
-    case Tiles::Mode::kOff:
+    case Tiles::Mode::off:
       return "off";
-    case Tiles::Mode::kCount:
+    case Tiles::Mode::count:
       return tiles.count;
   }
   return nullptr;

@@ -40,16 +40,16 @@ struct OptimizerOptions {
 
 /// Which of a layer's activations outlive its forward pass.
 enum class CheckpointPolicy {
-  kNone,           ///< all
-  kLayer,          ///< the layer's input: the rest is computed again
-  kKeepAttention,  ///< also the attention's output: its quadratic part is not computed again
+  none,            ///< all
+  layer,           ///< the layer's input: the rest is computed again
+  keep_attention,  ///< also the attention's output: its quadratic part is not computed again
 };
 
 /// Into how many tiles a computation over tokens is cut.
 struct Tiles {
-  enum class Mode { kAuto, kOff, kCount };
-  Mode mode = Mode::kAuto;
-  int64_t count = 0;  ///< with `kCount`
+  enum class Mode { automatic, off, count };
+  Mode mode = Mode::automatic;
+  int64_t count = 0;  ///< with `count`
   bool operator==(const Tiles&) const = default;
 };
 
@@ -58,8 +58,8 @@ struct TilingOptions {
   Tiles loss;
 };
 
-enum class CommunicationType { kFp32, kBf16 };
-enum class DeviceChoice { kAuto, kCpu, kCuda };
+enum class CommunicationType { fp32, bf16 };
+enum class DeviceChoice { automatic, cpu, cuda };
 
 /// Everything that a run is told.
 struct Options {
@@ -68,7 +68,7 @@ struct Options {
   int64_t steps = 0;  ///< optimizer steps
   int64_t seed = 1;
   std::string output;  ///< directory of metrics, of the options' record and of the trained model
-  DeviceChoice device = DeviceChoice::kAuto;
+  DeviceChoice device = DeviceChoice::automatic;
   int64_t sequence_parallel_size = 1;
   int64_t micro_batch_size = 1;             ///< rows that one data-parallel group takes at once
   int64_t gradient_accumulation_steps = 1;  ///< micro-batches of an optimizer step
@@ -78,10 +78,10 @@ struct Options {
   Scheduler scheduler;
   bool bf16 = false;  ///< parameters and activations in bf16, masters and optimizer state in fp32
   int64_t zero_stage = 3;
-  CheckpointPolicy checkpoint_policy = CheckpointPolicy::kLayer;
+  CheckpointPolicy checkpoint_policy = CheckpointPolicy::layer;
   TilingOptions tiling;
-  CommunicationType communication_type = CommunicationType::kFp32;  ///< dtype that gradients are reduced in
-  double timeout_seconds = 600;                                     ///< longest wait for the other ranks
+  CommunicationType communication_type = CommunicationType::fp32;  ///< dtype that gradients are reduced in
+  double timeout_seconds = 600;                                    ///< longest wait for the other ranks
 };
 
 /// Options from `run.json`'s content. `default_output` is the output directory where the options name none.

@@ -17,12 +17,13 @@ json parse_value(std::string_view text) {
 void apply_override(json& options, std::string_view text) {
   const size_t equals = text.find('=');
   const std::string_view path = text.substr(0, equals);
-  core::check_value(equals != text.npos && !path.empty() && !path.starts_with('.') && !path.ends_with('.') &&
-                        path.find("..") == path.npos,
+  core::check_value(equals != std::string_view::npos && !path.empty() && !path.starts_with('.') &&
+                        !path.ends_with('.') && path.find("..") == std::string_view::npos,
                     "[options] an override must be key.path=value; got \"", text, '"');
   json* object = &options;
   size_t begin = 0;
-  for (size_t dot = path.find('.'); dot != path.npos; begin = dot + 1, dot = path.find('.', begin)) {
+  for (size_t dot = path.find('.'); dot != std::string_view::npos;
+       begin = dot + 1, dot = path.find('.', begin)) {
     core::check_value(object->is_object(), "[options] an override must lead through objects; got \"", text,
                       "\", where ", path.substr(0, begin ? begin - 1 : 0), " is ", object->dump());
     json& next = (*object)[std::string(path.substr(begin, dot - begin))];

@@ -24,7 +24,7 @@ double cycle_height(const OneCycle& cycle, int64_t iteration) {
 int64_t Warmup::length() const { return std::max<int64_t>(2, steps); }
 
 double Warmup::fraction(int64_t iteration) const {
-  if (type == WarmupType::kLinear) return double(iteration) / double(length());
+  if (type == WarmupType::linear) return double(iteration) / double(length());
   return std::log(double(iteration + 1)) / std::log(double(length()));
 }
 

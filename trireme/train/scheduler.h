@@ -18,12 +18,12 @@ struct Betas {
   bool operator==(const Betas&) const = default;
 };
 
-enum class WarmupType { kLog, kLinear };
+enum class WarmupType { log, linear };
 
 /// How the rate rises from 0 to 1 over the first `steps` steps (at least 2: DeepSpeed's floor).
 struct Warmup {
   int64_t steps = 1000;
-  WarmupType type = WarmupType::kLog;
+  WarmupType type = WarmupType::log;
 
   /// `iteration` is DeepSpeed's `last_batch_iteration`, from 0 to below `length()`.
   double fraction(int64_t iteration) const;

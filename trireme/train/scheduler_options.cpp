@@ -11,11 +11,11 @@ using nlohmann::json;
 constexpr Range kRatio{.high = 1, .text = "a number from 0 to 1"};
 constexpr Range kMomentum{.high = 1, .high_allowed = false, .text = "a number from 0 to below 1"};
 
-enum class Type { kWarmup, kWarmupDecay, kWarmupCosine, kOneCycle };
-constexpr Choices<Type, 4> kTypes{{{"WarmupLR", Type::kWarmup},
-                                   {"WarmupDecayLR", Type::kWarmupDecay},
-                                   {"WarmupCosineLR", Type::kWarmupCosine},
-                                   {"OneCycle", Type::kOneCycle}}};
+enum class Type { warmup, warmup_decay, warmup_cosine, one_cycle };
+constexpr Choices<Type, 4> kTypes{{{"WarmupLR", Type::warmup},
+                                   {"WarmupDecayLR", Type::warmup_decay},
+                                   {"WarmupCosineLR", Type::warmup_cosine},
+                                   {"OneCycle", Type::one_cycle}}};
 
 Warmup read_warmup(const ObjectReader& params) {
   Warmup warmup;
@@ -102,19 +102,19 @@ struct Writer {
   json operator()(const ConstantLR&) const { return nullptr; }
 
   json operator()(const WarmupLR& s) const {
-    return section(Type::kWarmup, {{"warmup_min_lr", s.min_lr}, {"warmup_max_lr", s.max_lr}},
+    return section(Type::warmup, {{"warmup_min_lr", s.min_lr}, {"warmup_max_lr", s.max_lr}},
                    warmup_to_json(s.warmup));
   }
 
   json operator()(const WarmupDecayLR& s) const {
     return section(
-        Type::kWarmupDecay,
+        Type::warmup_decay,
         {{"warmup_min_lr", s.min_lr}, {"warmup_max_lr", s.max_lr}, {"total_num_steps", s.total_steps}},
         warmup_to_json(s.warmup));
   }
 
   json operator()(const WarmupCosineLR& s) const {
-    return section(Type::kWarmupCosine,
+    return section(Type::warmup_cosine,
                    {{"warmup_min_ratio", s.min_ratio},
                     {"cos_min_ratio", s.cos_min_ratio},
                     {"total_num_steps", s.total_steps}},
@@ -122,7 +122,7 @@ struct Writer {
   }
 
   json operator()(const OneCycle& s) const {
-    return section(Type::kOneCycle, {{"cycle_min_lr", s.min_lr},
+    return section(Type::one_cycle, {{"cycle_min_lr", s.min_lr},
                                      {"cycle_max_lr", s.max_lr},
                                      {"cycle_first_step_size", s.first_steps},
                                      {"cycle_second_step_size", s.second_steps},
@@ -139,13 +139,13 @@ struct Writer {
 
 Keys params_of(Type type) {
   switch (type) {
-    case Type::kWarmup:
+    case Type::warmup:
       return {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"};
-    case Type::kWarmupDecay:
+    case Type::warmup_decay:
       return {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "total_num_steps"};
-    case Type::kWarmupCosine:
+    case Type::warmup_cosine:
       return {"warmup_min_ratio", "warmup_num_steps", "warmup_type", "cos_min_ratio", "total_num_steps"};
-    case Type::kOneCycle:
+    case Type::one_cycle:
       return {"cycle_min_lr",
               "cycle_max_lr",
               "cycle_first_step_size",
@@ -170,13 +170,13 @@ Scheduler read_scheduler(const ObjectReader& options, const OptimizerOptions& op
   const Type type = reader.choice<Type>("type", {}, kTypes);
   const ObjectReader params = reader.object("params", params_of(type));
   switch (type) {
-    case Type::kWarmup:
+    case Type::warmup:
       return read_warmup_lr(params, optimizer.lr);
-    case Type::kWarmupDecay:
+    case Type::warmup_decay:
       return read_warmup_decay(params, steps);
-    case Type::kWarmupCosine:
+    case Type::warmup_cosine:
       return read_warmup_cosine(params, optimizer.lr, steps);
-    case Type::kOneCycle:
+    case Type::one_cycle:
       return read_one_cycle(params, optimizer.lr, steps);
   }
   return ConstantLR{optimizer.lr};

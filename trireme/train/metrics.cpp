@@ -1,0 +1,48 @@
+#include "trireme/train/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+
+#include "trireme/core/check.h"
+
+namespace trireme::train {
+namespace {
+
+[[noreturn]] void fail(const std::string& path) {
+  const int reason = errno;
+  throw std::runtime_error(
+      core::concatenate("[metrics] metrics must be written; got ", std::strerror(reason), " for ", path));
+}
+
+}  // namespace
+
+nlohmann::json to_json(const StepReport& report) {
+  return {{"step", report.step},
+          {"loss", report.loss},
+          {"grad_norm", report.grad_norm},
+          {"lr", report.learning_rate},
+          {"tokens", report.tokens},
+          {"step_seconds", report.step_seconds},
+          {"tokens_per_second", report.tokens_per_second()},
+          {"peak_memory_bytes", report.peak_memory_bytes},
+          {"bytes_sent", report.bytes_sent}};
+}
+
+MetricsWriter::MetricsWriter(const std::string& path) : path_(path) {
+  const auto directory = std::filesystem::path(path).parent_path();
+  std::error_code ignored;  // opening the file tells
+  if (!directory.empty()) std::filesystem::create_directories(directory, ignored);
+  errno = 0;
+  file_.open(path, std::ios::trunc);
+  if (!file_) fail(path_);
+}
+
+void MetricsWriter::write(const StepReport& report) {
+  errno = 0;
+  file_ << to_json(report).dump() << '\n' << std::flush;
+  if (!file_) fail(path_);
+}
+
+}  // namespace trireme::train

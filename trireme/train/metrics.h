@@ -1,0 +1,46 @@
+// What one optimizer step did, and the file that holds it for plotting tools: one JSON object a line.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace trireme::train {
+
+/// One optimizer step, summed or agreed over all ranks except where said otherwise.
+struct StepReport {
+  int64_t step = 0;      ///< counted from 1: the number of steps done
+  double loss = 0;       ///< mean over the real tokens of the step
+  double grad_norm = 0;  ///< before clipping
+  double learning_rate = 0;
+  int64_t tokens = 0;             ///< real tokens of the step
+  double step_seconds = 0;        ///< wall time
+  int64_t peak_memory_bytes = 0;  ///< of this rank, or of the rank that has most
+  std::map<std::string, std::map<std::string, int64_t>>
+      bytes_sent;  ///< this rank's: collective -> group -> bytes
+
+  /// 0 where no time passed.
+  double tokens_per_second() const { return step_seconds > 0 ? double(tokens) / step_seconds : 0; }
+};
+
+/// The object of one line. A loss or norm that is not finite is null, since JSON has no such number.
+nlohmann::json to_json(const StepReport& report);
+
+/// Writes reports to a file, each line complete on disk before `write` returns, so that a killed run loses
+/// none.
+class MetricsWriter {
+ public:
+  /// Starts `path` anew and makes its directory. Throws `std::runtime_error` where that fails.
+  explicit MetricsWriter(const std::string& path);
+
+  /// Throws `std::runtime_error` where the line cannot be written, as on a full disk.
+  void write(const StepReport& report);
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace trireme::train
