@@ -106,7 +106,7 @@ TEST(SafetensorsWriter, RefusesWhatDoesNotFit) {
                 open({{"__metadata__", DType::u8, {1}}});
               }),
               HasSubstr("none is __metadata__"));
-  EXPECT_THAT(value_error([&] { open({{"a", DType::u8, {-1}}}); }), HasSubstr("a shape must"));
+  EXPECT_THAT(value_error([&] { open({{"a", DType::u8, {-1}}}); }), HasSubstr("memory can hold"));
   EXPECT_THAT(value_error([&] {
                 const std::vector<int64_t> huge{int64_t{1} << 59};
                 std::vector<TensorSpec> specs;

@@ -29,7 +29,7 @@ class StructureGuard {
       const bool fresh = open_objects_.back().insert(key).second;
       if (!fresh)
         throw ValueError(
-            concatenate("[core] a JSON object has each key once; got ", quoted(key), " twice in ", name_));
+            concatenate("[core] a JSON object has each key once; got ", printable(key), " twice in ", name_));
     }
     return true;
   }
@@ -52,6 +52,8 @@ std::string reason(const nlohmann::json::exception& error) {
 }  // namespace
 
 nlohmann::json parse_json(std::string_view text, std::string_view name, JsonComments comments) {
+  // The parser takes a zero byte for the end and would not see what follows.
+  check_value(text.find('\0') == text.npos, "[core] ", name, " must be valid JSON; got a zero byte in it");
   StructureGuard guard(name);
   const nlohmann::json::parser_callback_t watch = [&guard](int depth, nlohmann::json::parse_event_t event,
                                                            nlohmann::json& parsed) {

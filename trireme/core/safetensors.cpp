@@ -22,7 +22,7 @@ void check_tensor(bool ok, std::string_view rule, std::string_view tensor, std::
                   const Value&... value) {
   if (!ok)
     throw ValueError(
-        concatenate("[core] ", rule, "; got ", value..., " in tensor ", quoted(tensor), " of ", file));
+        concatenate("[core] ", rule, "; got ", value..., " in tensor ", printable(tensor), " of ", file));
 }
 
 /// The JSON header's text, after its length was checked against the file's.
@@ -39,7 +39,7 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view n
               " bytes; got ", length, " in ", name);
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   check_value(text.starts_with('{'), "[core] a safetensors header begins with '{'; got ",
-              quoted(text.substr(0, 8)), " in ", name);
+              printable(text.substr(0, 8)), " in ", name);
   return text;
 }
 
@@ -47,7 +47,8 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view n
 int64_t integer(const json& value, std::string_view tensor, std::string_view file) {
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX});
-  if (!fits) check_tensor(false, "sizes and offsets are 64-bit integers", tensor, file, quoted(value.dump()));
+  if (!fits)
+    check_tensor(false, "sizes and offsets are 64-bit integers", tensor, file, printable(value.dump()));
   return value.get<int64_t>();
 }
 
@@ -55,7 +56,7 @@ TensorEntry parse_entry(const std::string& name, const json& value, std::string_
   check_tensor(value.is_object(), "a tensor is described by an object", name, file, value.type_name());
   for (const auto& [key, unused] : value.items())
     check_tensor(key == "dtype" || key == "shape" || key == "data_offsets",
-                 "a tensor has the keys dtype, shape and data_offsets", name, file, quoted(key));
+                 "a tensor has the keys dtype, shape and data_offsets", name, file, printable(key));
   check_tensor(value.size() == 3, "a tensor has the keys dtype, shape and data_offsets", name, file,
                value.size(), " of them");
 
@@ -65,7 +66,7 @@ TensorEntry parse_entry(const std::string& name, const json& value, std::string_
   check_tensor(dtype.is_string(), "dtype is a string", name, file, dtype.type_name());
   const auto known = dtype_named(dtype.get_ref<const std::string&>());
   check_tensor(known.has_value(), "dtype must be one of the format's", name, file,
-               quoted(dtype.get_ref<const std::string&>()));
+               printable(dtype.get_ref<const std::string&>()));
   entry.dtype = *known;
 
   const json& shape = value["shape"];
@@ -92,7 +93,7 @@ std::map<std::string, std::string> parse_metadata(const json& value, std::string
   for (const auto& [key, text] : value.items()) {
     if (!text.is_string())
       throw ValueError(concatenate("[core] __metadata__ is an object of strings; got ", text.type_name(),
-                                   " for ", quoted(key), " in ", file));
+                                   " for ", printable(key), " in ", file));
     metadata.emplace(key, text.get_ref<const std::string&>());
   }
   return metadata;
@@ -159,7 +160,7 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
 const TensorEntry& SafetensorsFile::at(std::string_view name) const {
   const TensorEntry* entry = find(name);
   if (!entry)
-    throw ValueError(concatenate("[core] tensor ", quoted(name), " must be in ", name_, "; got none"));
+    throw ValueError(concatenate("[core] tensor ", printable(name), " must be in ", name_, "; got none"));
   return *entry;
 }
 

@@ -59,12 +59,12 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
     const int64_t begin = offset;
     if (!bytes || __builtin_add_overflow(offset, *bytes, &offset))
       throw ValueError(concatenate("[core] a tensor's shape must be one that memory can hold; got tensor ",
-                                   quoted(tensor.name), " of ", path_.string()));
+                                   printable(tensor.name), " of ", path_.string()));
     const bool fresh = extents_.emplace(tensor.name, Extent{begin, *bytes, 0}).second;
     if (!fresh || tensor.name == "__metadata__")
       throw ValueError(
           concatenate("[core] tensors of a file have different names, and none is __metadata__; got ",
-                      quoted(tensor.name), " for ", path_.string()));
+                      printable(tensor.name), " for ", path_.string()));
     if (header.size() > 1) header += ",";
     header += header_entry(tensor, begin, offset);
   }
@@ -84,12 +84,12 @@ void SafetensorsWriter::open() {
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
   const auto found = extents_.find(name);
   if (found == extents_.end())
-    throw ValueError(concatenate("[core] a tensor is announced before it is written; got ", quoted(name),
+    throw ValueError(concatenate("[core] a tensor is announced before it is written; got ", printable(name),
                                  " for ", path_.string()));
   Extent& extent = found->second;
   const auto size = static_cast<int64_t>(bytes.size());
   if (size > extent.bytes - extent.written)
-    throw ValueError(concatenate("[core] tensor ", quoted(name), " of ", path_.string(), " has ",
+    throw ValueError(concatenate("[core] tensor ", printable(name), " of ", path_.string(), " has ",
                                  extent.bytes, " bytes; got ", size, " more after ", extent.written));
   write_at(extent.begin + extent.written, bytes);
   extent.written += size;
@@ -110,7 +110,7 @@ void SafetensorsWriter::finish() {
   for (const auto& [name, extent] : extents_)
     if (extent.written != extent.bytes)
       throw ValueError(concatenate("[core] every tensor must be written whole; got ", extent.written, " of ",
-                                   extent.bytes, " bytes of ", quoted(name), " for ", path_.string()));
+                                   extent.bytes, " bytes of ", printable(name), " for ", path_.string()));
   if (::fsync(descriptor_) != 0) fail("write", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) fail("write", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename into place", errno);

@@ -2,7 +2,7 @@
 
 namespace trireme::core {
 
-std::string quoted(std::string_view text) {
+std::string printable(std::string_view text) {
   constexpr size_t kLongest = 100;
   constexpr char kDigits[] = "0123456789abcdef";
   std::string result = "'";

@@ -7,7 +7,8 @@
 namespace trireme::core {
 
 /// `text` in single quotes on one line of printable ASCII: other bytes become `\xNN`, and what is longer than
-/// 100 bytes is cut. For names and values read from a file that may be broken.
-std::string quoted(std::string_view text);
+/// 100 bytes is cut. For names and values read from a file that may be broken. (Not called
+/// `quoted`: the standard library's would be found instead.)
+std::string printable(std::string_view text);
 
 }  // namespace trireme::core

@@ -11,7 +11,7 @@
 namespace trireme::data {
 namespace {
 
-/// More open rows fill better and mix less of the corpus into the last ones; 64 leaves about 1 % of padding.
+/// 64 leave less than 1 % of padding with documents of all lengths (log-normal; in order it is 3 to 18 %).
 constexpr size_t kOpenRows = 64;
 
 std::vector<Piece> cut(std::span<const int64_t> starts, int64_t token_count, int64_t longest) {

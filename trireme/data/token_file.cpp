@@ -28,7 +28,7 @@ void check_names(const core::SafetensorsFile& file) {
     const std::string_view meant = core::nearest(entry.name.substr(0, 40), kNames);
     throw ValueError(
         concatenate("[data] a token file holds tokens, document_starts and loss_mask alone; got ",
-                    core::quoted(entry.name), " in ", file.name(),
+                    core::printable(entry.name), " in ", file.name(),
                     meant.empty() ? "" : concatenate("; is ", meant, " meant?")));
   }
 }

@@ -82,7 +82,7 @@ const json& Fields::object(const char* key) const {
 
 void Fields::refuse(const char* key, std::string_view rule) const {
   const auto found = object_.find(key);
-  const std::string got = found == object_.end() ? "nothing" : core::quoted(found->dump());
+  const std::string got = found == object_.end() ? "nothing" : core::printable(found->dump());
   throw core::ValueError(
       core::concatenate("[model] ", rule, "; got `", key, "` = ", got, " in ", file_name_));
 }
