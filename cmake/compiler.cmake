@@ -1,6 +1,6 @@
 # Warnings, sanitizers and the compiler cache, for every target of the project.
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 if(TRIREME_SANITIZE)
   add_compile_options(-fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${TRIREME_SANITIZE})

@@ -1,0 +1,99 @@
+#include "trireme/comm/connection.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+
+#include "trireme/comm/backend.h"
+#include "trireme/core/check.h"
+
+namespace trireme::comm {
+
+struct Connection::State {
+  c10::intrusive_ptr<c10d::Store> store;  // null where this is the only rank
+  int64_t rank, size;
+  c10::Device device;
+  std::chrono::milliseconds timeout;
+  bool local;
+};
+
+namespace {
+
+c10::intrusive_ptr<c10d::Store> open_store(const Environment& environment,
+                                           std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = uint16_t(environment.port);
+  options.isServer = environment.rank == 0 && !environment.external_store;
+  options.numWorkers = size_t(environment.world_size);
+  options.waitWorkers = false;  // torchrun's own store does not count its clients
+  options.timeout = timeout;
+  auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_address, options);
+  if (environment.store_prefix.empty()) return store;
+  return c10::make_intrusive<c10d::PrefixStore>(environment.store_prefix, store);
+}
+
+// Runs `connect`; what goes wrong is told with where the ranks should have met.
+template <class Connect>
+auto with_context(const std::string& what, const Connect& connect) {
+  const auto fail = [&](const char* reason) {
+    throw core::CommunicationError(core::concatenate(
+        "[comm] ", what, " failed: ", reason, "; see that every rank was started and can reach the others"));
+  };
+  try {
+    return connect();
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+    throw;
+  } catch (const std::runtime_error& error) {
+    fail(error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+Connection::Connection(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size, c10::Device device,
+                       std::chrono::milliseconds timeout, bool local)
+    : state_(std::make_shared<State>(State{std::move(store), rank, size, device, timeout, local})) {}
+
+Connection Connection::open(const Environment& environment, c10::Device device,
+                            std::chrono::milliseconds timeout) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (environment.world_size > 1)
+    store = with_context(core::concatenate("meeting of ", environment.world_size, " ranks at ",
+                                           environment.master_address, ":", environment.port),
+                         [&] { return open_store(environment, timeout); });
+  const bool local = environment.local_world_size == environment.world_size;
+  return {std::move(store), environment.rank, environment.world_size, device, timeout, local};
+}
+
+int64_t Connection::rank() const { return state_->rank; }
+int64_t Connection::size() const { return state_->size; }
+c10::Device Connection::device() const { return state_->device; }
+
+Group Connection::group(const std::string& name, const std::vector<int64_t>& ranks) const {
+  using Kind = c10d::ProcessGroup::BackendType;
+  const auto mine = std::find(ranks.begin(), ranks.end(), state_->rank);
+  core::check_value(mine != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()),
+                    "[comm] a group is made by its own ranks, named in ascending order; got group '", name,
+                    "' on rank ", state_->rank);
+  const int size = int(ranks.size()), rank = int(mine - ranks.begin());
+  if (size == 1) return Group(name, c10::make_intrusive<c10d::ProcessGroup>(rank, size));
+  return with_context(core::concatenate("connecting the ", size, " ranks of group '", name, "'"), [&] {
+    auto store = c10::make_intrusive<c10d::PrefixStore>(
+        core::concatenate("trireme/", name, "/", ranks.front(), "/"), state_->store);
+    BackendOptions options{store, rank, size, state_->timeout, state_->local};
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+    group->setBackend(c10::DeviceType::CPU, Kind::GLOO, make_gloo_backend(options));
+    group->setDefaultBackend(Kind::GLOO);
+    if (state_->device.is_cuda()) {
+      group->setBackend(c10::DeviceType::CUDA, Kind::NCCL, make_nccl_backend(options));
+      group->setDefaultBackend(Kind::NCCL);
+    }
+    return Group(name, group);
+  });
+}
+
+}  // namespace trireme::comm

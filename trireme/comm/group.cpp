@@ -1,0 +1,219 @@
+#include "trireme/comm/group.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <numeric>
+
+#include "trireme/core/check.h"
+
+namespace trireme::comm {
+using at::Tensor;
+using core::check_value;
+
+struct Group::State {
+  std::string name = "self";
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group;  // null: a group of one
+  int64_t rank = 0, size = 1;
+  Traffic traffic;
+};
+
+namespace {
+
+// Moving data needs no arithmetic: as bytes, any dtype works on any backend.
+Tensor as_bytes(const Tensor& contiguous) { return contiguous.view({-1}).view(at::kByte); }
+
+// Bytes of one row of `tensor`, which has `rows` of them; 0 where there is none.
+int64_t row_bytes(const Tensor& tensor, int64_t rows) {
+  return rows == 0 ? 0 : int64_t(tensor.nbytes()) / rows;
+}
+
+std::vector<int64_t> scaled(at::IntArrayRef counts, int64_t factor) {
+  std::vector<int64_t> result(counts.begin(), counts.end());
+  for (auto& count : result) count *= factor;
+  return result;
+}
+
+// How many ranks `virtual_rank` sends to in a binomial tree of `size` ranks.
+int64_t binomial_children(int64_t virtual_rank, int64_t size) {
+  int64_t children = 0;
+  for (int64_t step = 1; step < size; step *= 2)
+    children += step > virtual_rank && virtual_rank + step < size;
+  return children;
+}
+
+}  // namespace
+
+Group::Group() : state_(std::make_shared<State>()) {}
+
+Group::Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group)
+    : state_(std::make_shared<State>()) {
+  state_->name = std::move(name);
+  state_->rank = process_group->getRank();
+  state_->size = process_group->getSize();
+  if (state_->size > 1) state_->process_group = std::move(process_group);
+}
+
+int64_t Group::rank() const { return state_->rank; }
+int64_t Group::size() const { return state_->size; }
+const std::string& Group::name() const { return state_->name; }
+const Traffic& Group::traffic() const { return state_->traffic; }
+
+std::string Group::describe(Collective collective, std::string_view purpose) const {
+  return core::concatenate(name_of(collective), " of group '", name(), "' (rank ", rank(), " of ", size(),
+                           ") for ", purpose);
+}
+
+Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArrayRef sent,
+                          at::IntArrayRef received, Collective collective, std::string_view purpose) const {
+  const auto total = [](at::IntArrayRef counts) {
+    return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  };
+  Tensor input_bytes = as_bytes(input), output_bytes = as_bytes(output);
+  auto sent_bytes = scaled(sent, row_bytes(input, total(sent)));
+  auto received_bytes = scaled(received, row_bytes(output, total(received)));
+  state_->traffic.add(collective, total(sent_bytes) - sent_bytes[size_t(rank())]);
+  auto work = state_->process_group->all_to_all_single(output_bytes, input_bytes, received_bytes, sent_bytes);
+  return {std::move(work), input, output, describe(collective, purpose)};
+}
+
+Pending Group::all_to_all_async(const Tensor& input, at::IntArrayRef sent, at::IntArrayRef received,
+                                std::string_view purpose) const {
+  const auto rows = std::accumulate(sent.begin(), sent.end(), int64_t{0});
+  check_value(int64_t(sent.size()) == size() && int64_t(received.size()) == size(),
+              "[comm] all_to_all needs one count per rank for sending and for receiving; got ", sent.size(),
+              " and ", received.size(), " in a group of ", size());
+  check_value(input.dim() > 0 && input.size(0) == rows,
+              "[comm] all_to_all sends every row of its input; got input ", input.sizes(), " and ", rows,
+              " rows to send");
+  if (size() == 1) return Pending(input);
+  auto shape = input.sizes().vec();
+  shape[0] = std::accumulate(received.begin(), received.end(), int64_t{0});
+  const Tensor whole = input.detach().contiguous();
+  return move_bytes(whole, at::empty(shape, whole.options()), sent, received, Collective::all_to_all,
+                    purpose);
+}
+
+Pending Group::all_to_all_async(const Tensor& parts, std::string_view purpose) const {
+  check_value(parts.dim() > 0 && parts.size(0) == size(),
+              "[comm] all_to_all needs one part per rank; got input ", parts.sizes(), " in a group of ",
+              size());
+  const std::vector<int64_t> ones(size_t(size()), 1);
+  return all_to_all_async(parts, ones, ones, purpose);
+}
+
+Tensor Group::all_to_all(const Tensor& parts, std::string_view purpose) const {
+  return all_to_all_async(parts, purpose).wait();
+}
+
+Tensor Group::all_to_all(const Tensor& input, at::IntArrayRef sent, at::IntArrayRef received,
+                         std::string_view purpose) const {
+  return all_to_all_async(input, sent, received, purpose).wait();
+}
+
+Pending Group::all_gather_into_async(const Tensor& whole, const Tensor& part,
+                                     std::string_view purpose) const {
+  check_value(whole.is_contiguous() && whole.scalar_type() == part.scalar_type() &&
+                  whole.numel() == part.numel() * size(),
+              "[comm] all_gather fills a contiguous tensor of size() parts; got part ", part.sizes(),
+              ", whole ", whole.sizes(), " in a group of ", size());
+  Tensor target = whole.detach(), mine = part.detach().contiguous();
+  if (size() == 1) {
+    if (target.const_data_ptr() != mine.const_data_ptr()) target.view({-1}).copy_(mine.view({-1}));
+    return Pending(whole);
+  }
+  state_->traffic.add(Collective::all_gather, int64_t(mine.nbytes()) * (size() - 1));
+  Tensor target_bytes = as_bytes(target), mine_bytes = as_bytes(mine);
+  auto work = state_->process_group->all_gather_single(target_bytes, mine_bytes);
+  return {std::move(work), mine, whole, describe(Collective::all_gather, purpose)};
+}
+
+Tensor Group::all_gather_into(const Tensor& whole, const Tensor& part, std::string_view purpose) const {
+  return all_gather_into_async(whole, part, purpose).wait();
+}
+
+Tensor Group::all_gather(const Tensor& part, std::string_view purpose) const {
+  auto shape = part.sizes().vec();
+  shape.insert(shape.begin(), size());
+  if (size() == 1) return part.detach().unsqueeze(0);
+  return all_gather_into(at::empty(shape, part.options().requires_grad(false)), part, purpose);
+}
+
+Pending Group::reduce_scatter_async(const Tensor& whole, at::ScalarType sum_dtype,
+                                    std::string_view purpose) const {
+  check_value(whole.dim() == 1 && whole.numel() % size() == 0,
+              "[comm] reduce_scatter needs a flat tensor that divides by the group; got ", whole.sizes(),
+              " in a group of ", size(), "; pad it");
+  Tensor mine = whole.detach();
+  if (size() == 1) return Pending(mine.to(sum_dtype));
+  if (!whole.is_cpu()) {  // NCCL reduces on the way
+    mine = mine.to(sum_dtype).contiguous();
+    Tensor part = at::empty({whole.numel() / size()}, mine.options());
+    state_->traffic.add(Collective::reduce_scatter, int64_t(part.nbytes()) * (size() - 1));
+    auto work = state_->process_group->reduce_scatter_single(part, mine);
+    return {std::move(work), mine, part, describe(Collective::reduce_scatter, purpose)};
+  }
+  // gloo's own sends as much as an all-reduce and adds up in the tensor's dtype.
+  if (c10::elementSize(sum_dtype) < c10::elementSize(mine.scalar_type())) mine = mine.to(sum_dtype);
+  mine = mine.contiguous();
+  const std::vector<int64_t> ones(size_t(size()), 1);
+  Pending moved = move_bytes(mine, at::empty_like(mine), ones, ones, Collective::reduce_scatter, purpose);
+  const int64_t ranks = size();
+  return std::move(moved).then([ranks, sum_dtype](const Tensor& received) {
+    return received.view({ranks, -1}).sum(0, /*keepdim=*/false, sum_dtype);
+  });
+}
+
+Tensor Group::reduce_scatter(const Tensor& whole, at::ScalarType sum_dtype, std::string_view purpose) const {
+  return reduce_scatter_async(whole, sum_dtype, purpose).wait();
+}
+
+Pending Group::all_reduce_async(const Tensor& tensor, std::string_view purpose, Reduction reduction) const {
+  if (size() == 1) return Pending(tensor);
+  Tensor contiguous = tensor.detach().contiguous();
+  state_->traffic.add(Collective::all_reduce, 2 * int64_t(contiguous.nbytes()) * (size() - 1) / size());
+  c10d::AllreduceOptions options;
+  options.reduceOp = reduction == Reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
+  std::vector<Tensor> tensors{contiguous};
+  auto work = state_->process_group->allreduce(tensors, options);
+  return {std::move(work), contiguous, contiguous, describe(Collective::all_reduce, purpose),
+          [tensor](const Tensor& reduced) {
+            if (!reduced.is_alias_of(tensor)) tensor.detach().copy_(reduced);
+            return tensor;
+          }};
+}
+
+Tensor Group::all_reduce(const Tensor& tensor, std::string_view purpose, Reduction reduction) const {
+  return all_reduce_async(tensor, purpose, reduction).wait();
+}
+
+Pending Group::broadcast_async(const Tensor& tensor, int64_t root, std::string_view purpose) const {
+  check_value(root >= 0 && root < size(), "[comm] broadcast needs a root inside the group; got ", root,
+              " in a group of ", size());
+  if (size() == 1) return Pending(tensor);
+  Tensor contiguous = tensor.detach().contiguous();
+  const int64_t from_root = (rank() - root + size()) % size();
+  state_->traffic.add(Collective::broadcast,
+                      int64_t(contiguous.nbytes()) * binomial_children(from_root, size()));
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  std::vector<Tensor> tensors{as_bytes(contiguous)};
+  auto work = state_->process_group->broadcast(tensors, options);
+  return {std::move(work), contiguous, contiguous, describe(Collective::broadcast, purpose),
+          [tensor](const Tensor& received) {
+            if (!received.is_alias_of(tensor)) tensor.detach().copy_(received);
+            return tensor;
+          }};
+}
+
+Tensor Group::broadcast(const Tensor& tensor, int64_t root, std::string_view purpose) const {
+  return broadcast_async(tensor, root, purpose).wait();
+}
+
+void Group::barrier(std::string_view purpose) const {
+  if (size() == 1) return;
+  Pending(state_->process_group->barrier(), {}, {}, describe(Collective::barrier, purpose)).wait();
+}
+
+}  // namespace trireme::comm

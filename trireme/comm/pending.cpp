@@ -1,0 +1,50 @@
+#include "trireme/comm/pending.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "trireme/core/check.h"
+
+namespace trireme::comm {
+
+struct Pending::State {
+  c10::intrusive_ptr<c10d::Work> work;
+  at::Tensor input, output;
+  std::string description;
+  Finish finish;
+};
+
+Pending::Pending(at::Tensor result) : state_(std::make_shared<State>()) {
+  state_->output = std::move(result);
+}
+
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output,
+                 std::string description, Finish finish)
+    : state_(std::make_shared<State>(State{std::move(work), std::move(input), std::move(output),
+                                           std::move(description), std::move(finish)})) {}
+
+Pending Pending::then(Finish finish) && {
+  state_->finish = std::move(finish);
+  return std::move(*this);
+}
+
+at::Tensor Pending::wait() {
+  if (!state_->work) return state_->output;
+  const auto fail = [&](const char* reason) {
+    throw core::CommunicationError(core::concatenate("[comm] ", state_->description, " did not finish: ",
+                                                     reason, "; see which rank ended or waits elsewhere"));
+  };
+  try {
+    state_->work->wait();
+  } catch (const c10::Error& error) {
+    fail(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  if (state_->finish) state_->output = state_->finish(state_->output);
+  state_->work.reset();
+  state_->input.reset();
+  return state_->output;
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,42 @@
+// A collective that has been started.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace c10d {
+class Work;
+}
+
+namespace trireme::comm {
+
+/// What an asynchronous collective returns. Keeps its inputs and outputs alive until it is done, so dropping
+/// it without waiting is safe. Copies share one state.
+class Pending {
+ public:
+  /// Nothing to wait for: `result` is there.
+  explicit Pending(at::Tensor result);
+
+  /// Makes the result from what arrived; runs once, inside the first `wait`.
+  using Finish = std::function<at::Tensor(const at::Tensor&)>;
+
+  /// `description` says which collective, of which group, for what. Without `finish` the result is `output`.
+  Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output, std::string description,
+          Finish finish = {});
+
+  /// The same collective, whose result is `finish` of this one's.
+  Pending then(Finish finish) &&;
+
+  /// The result, usable on the current stream. May be called again.
+  /// Throws `core::CommunicationError` when the time limit passes or another rank has ended.
+  at::Tensor wait();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace trireme::comm

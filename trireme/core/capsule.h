@@ -1,0 +1,32 @@
+// Any C++ value inside an autograd context: `ctx->saved_data["group"] = to_capsule(group)`.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <utility>
+
+namespace trireme::core {
+namespace detail {
+
+template <class Value>
+struct Capsule : torch::CustomClassHolder {
+  explicit Capsule(Value v) : value(std::move(v)) {}
+  Value value;
+};
+
+}  // namespace detail
+
+/// Owns `value` until the autograd node is freed. Read it back with the same type.
+template <class Value>
+c10::IValue to_capsule(Value value) {
+  return c10::IValue::make_capsule(c10::make_intrusive<detail::Capsule<Value>>(std::move(value)));
+}
+
+/// A reference to what `to_capsule<Value>` stored; valid as long as the capsule. The type is the caller's word.
+template <class Value>
+Value& from_capsule(const c10::IValue& capsule) {
+  return static_cast<detail::Capsule<Value>*>(capsule.toCapsule().get())->value;
+}
+
+}  // namespace trireme::core

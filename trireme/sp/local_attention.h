@@ -1,0 +1,31 @@
+// Attention over whole sequences for this rank's heads.
+//   B batch, S sequence, h query heads, k key/value heads, D head size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+#include "trireme/sp/attention_context.h"
+
+namespace trireme::sp {
+
+/// Any function from query [B, S, h, D], key and value [B, S, k, D] to [B, S, h, D] that autograd can follow.
+using LocalAttention = std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key,
+                                                const at::Tensor& value, const AttentionContext& context)>;
+
+/// What a recomputation needs in order not to attend again.
+struct KeptAttention {
+  at::Tensor output;        ///< [B, s, H, D]: my tokens, all heads
+  at::Tensor local_output;  ///< [B, S, h, D]: all tokens, my heads; the same numbers, exchanged
+  at::Tensor logsumexp;     ///< [B, S, h], fp32 at least
+};
+
+/// softmax(query key^T / sqrt(D)) value by fused kernels, tile by tile of the context's plan: documents never
+/// see each other, and no tensor of [S, S] is made. Queries that read nothing get zeros. Differentiable by
+/// the formula's gradient; where `kept` holds an output that output is returned and nothing is computed; else
+/// `kept`, if given, receives it.
+at::Tensor fused_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                           const AttentionContext& context, KeptAttention* kept = nullptr);
+
+}  // namespace trireme::sp
