@@ -1,0 +1,33 @@
+// Starts the ranks of a run on this machine, and ends all of them when one fails.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <iosfwd>
+
+#include "cli/process.h"
+
+namespace trireme::cli {
+
+struct LaunchOptions {
+  Command command;  ///< of every rank
+  int64_t ranks = 1;
+  int port = 0;                           ///< of the store that this process holds
+  bool rewrites_progress = false;         ///< standard output is a terminal
+  std::chrono::milliseconds grace{3000};  ///< between SIGTERM and SIGKILL
+  /// How long a rank that lost contact with another waits for that one to turn out to be the cause.
+  std::chrono::milliseconds suspicion{1000};
+};
+
+/// The variables of one rank: torchrun's (with the store held by this process), the number of OpenMP threads
+/// unless it is set (the machine's cores shared out), and how progress is shown.
+Variables rank_variables(const LaunchOptions& options, int64_t rank);
+
+/// Runs all ranks to their end and gives the exit code: 0, the code of the first rank that failed (1 for
+/// `kPeerLost`), or 128 + the signal that ended it or that interrupted this process. When a rank fails, or on
+/// SIGINT, SIGTERM or SIGHUP, all ranks are asked to end (SIGTERM), and ended after a while or on a second
+/// signal (SIGKILL). What ranks print goes to `out` and `err`, as rank_output.h says, and after that which
+/// rank ended and why. No rank outlives this call, nor this process. Throws as `Process` does.
+int launch(const LaunchOptions& options, std::ostream& out, std::ostream& err);
+
+}  // namespace trireme::cli
