@@ -10,7 +10,8 @@
 #include <sstream>
 
 #include "trireme/core/check.h"
-#include "trireme/train/json_reader.h"
+#include "trireme/core/json.h"
+#include "trireme/data/token_file.h"
 #include "trireme/train/option_list.h"
 #include "trireme/train/overrides.h"
 
@@ -73,7 +74,7 @@ TEST(Options, HaveTheDocumentedDefaults) {
 }
 
 TEST(Options, TakeEveryKey) {
-  const Options options = parse_options(parse_json(R"({
+  const Options options = parse_options(core::parse_json(R"({
     "model": {"config": {"model_type": "llama"}},  // from scratch
     "data": {"path": "c.safetensors", "sequence_length": 8192, "shuffle": false},
     "steps": 40, "seed": 7, "output": "o", "device": "cpu",
@@ -85,7 +86,7 @@ TEST(Options, TakeEveryKey) {
     "zero_optimization": {"stage": 1}, "activation_checkpointing": {"policy": "keep_attention"},
     "tiling": {"mlp": "off", "loss": 6}, "timeout_seconds": 1.5 /* short */
   })",
-                                                   "run.json"));
+                                                         "run.json", core::JsonComments::allowed));
   EXPECT_EQ(options.model.config, json({{"model_type", "llama"}}));
   EXPECT_EQ(options.model.path, "");
   EXPECT_EQ(options.data.path, "c.safetensors");
@@ -284,21 +285,6 @@ TEST(Overrides, RefuseWhatIsNoAssignment) {
   EXPECT_THAT(message_of([&] { apply_override(options, "steps.x.y=1"); }), HasSubstr("where steps is 5"));
 }
 
-TEST(ParseJson, RefusesWhatIsNoJsonWithItsPlace) {
-  EXPECT_THAT(message_of([] { parse_json("{\"a\": 1,\n \"b\" 2}", "run.json"); }),
-              AllOf(HasSubstr("[options] run.json must be JSON"), HasSubstr("line 2")));
-  EXPECT_THAT(message_of([] { parse_json("", "run.json"); }), HasSubstr("run.json must be JSON"));
-  EXPECT_THAT(message_of([] { parse_json("{\"a\": 1e999}", "run.json"); }),
-              HasSubstr("run.json must be JSON"));
-  EXPECT_THAT(message_of([] { parse_json("{} {}", "run.json"); }), HasSubstr("run.json must be JSON"));
-}
-
-TEST(ParseJson, RefusesAKeyGivenTwice) {
-  EXPECT_THAT(
-      message_of([] { parse_json(R"({"a": {"x": 1}, "b": {"x": 1, "y": [{}], "x": 2}})", "run.json"); }),
-      HasSubstr("got \"x\" twice in run.json"));
-}
-
 class OptionFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -327,20 +313,34 @@ TEST_F(OptionFiles, AreReadWithCommentsAndOverrides) {
 
 TEST_F(OptionFiles, AreRefusedWhereTheyCannotBeRead) {
   for (const std::string& path : {(directory_ / "none.json").string(), directory_.string()})
-    EXPECT_EQ(message_of([&] { read_options(path); }),
-              "[options] the options must be a file that can be read; got " + path);
+    EXPECT_THAT(message_of([&] { read_options(path); }), HasSubstr(path));
+  const std::string broken = write("broken.json", "{\"steps\": 1,\n \"seed\" 2}");
+  EXPECT_THAT(message_of([&] { read_options(broken); }), AllOf(HasSubstr(broken), HasSubstr("line 2")));
+  const std::string twice = write("twice.json", R"({"steps": 1, "steps": 2})");
+  EXPECT_THAT(message_of([&] { read_options(twice); }), AllOf(HasSubstr(twice), HasSubstr("'steps' twice")));
 }
 
-TEST_F(OptionFiles, NameFilesThatMustExist) {
+TEST_F(OptionFiles, NameInputsThatMustBeThere) {
   Options options = parse_options(minimal());
+  const auto refusal = [&] { return message_of([&] { check_inputs(options); }); };
   options.model.path = directory_ / "model";
   options.data.path = directory_ / "corpus";
-  EXPECT_THAT(message_of([&] { check_paths(options); }),
-              HasSubstr("model.path must be a directory with a config.json"));
-  write("model/config.json", "{}");
-  EXPECT_THAT(message_of([&] { check_paths(options); }), HasSubstr("data.path must be a token file"));
-  write("corpus", "");
-  EXPECT_NO_THROW(check_paths(options));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("data.path must be a token file"), HasSubstr(options.data.path)));
+  const std::vector<int32_t> tokens{1, 2, 3};
+  const std::vector<int64_t> starts{0};
+  data::write_token_file(options.data.path, tokens, starts);
+  EXPECT_THAT(refusal(), HasSubstr("config.json"));
+  write("model/config.json", R"({"model_type": "gpt2"})");
+  EXPECT_THAT(refusal(), HasSubstr("gpt2"));
+  options.model = {.path = "", .config = {{"model_type", "gpt2"}}};
+  EXPECT_THAT(refusal(), HasSubstr("gpt2"));
+  options.model.config = json::parse(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
+      "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})");
+  EXPECT_EQ(refusal(), "no ValueError");
+  write("corpus", "not tokens");
+  EXPECT_THAT(refusal(), HasSubstr(options.data.path));
+  options.model = {.path = directory_ / "nowhere", .config = {}};
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("model.path must be a model directory"), HasSubstr("nowhere")));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "trireme/train/json_reader.h"
 
 #include <algorithm>
-#include <set>
 
 namespace trireme::train {
 namespace {
@@ -16,42 +15,7 @@ std::string shown(const json& value) {
   return text;
 }
 
-/// Refuses the second of two equal keys of one object while the parser runs.
-class DuplicateKeys {
- public:
-  explicit DuplicateKeys(std::string_view name) : name_(name) {}
-
-  void on_event(json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) seen_.emplace_back();
-    if (event == json::parse_event_t::object_end) seen_.pop_back();
-    if (event != json::parse_event_t::key) return;
-    const auto& key = parsed.get_ref<const std::string&>();
-    core::check_value(seen_.back().insert(key).second, "[options] a key may appear once in an object; got \"",
-                      key, "\" twice in ", name_, "; remove one");
-  }
-
- private:
-  std::string_view name_;
-  std::vector<std::set<std::string>> seen_;
-};
-
 }  // namespace
-
-json parse_json(std::string_view text, std::string_view name) {
-  DuplicateKeys duplicates(name);
-  const auto callback = [&](int, json::parse_event_t event, json& parsed) {
-    duplicates.on_event(event, parsed);
-    return true;
-  };
-  try {
-    return json::parse(text, callback, /*allow_exceptions=*/true, /*ignore_comments=*/true);
-  } catch (const json::exception& error) {
-    std::string_view reason = error.what();  // "[json.exception.parse_error.101] parse error at line ..."
-    if (const size_t end = reason.find("] "); end != std::string_view::npos) reason.remove_prefix(end + 2);
-    throw core::ValueError(
-        core::concatenate("[options] ", name, " must be JSON (// comments allowed); ", reason));
-  }
-}
 
 ObjectReader::ObjectReader(const json& object, std::string path, Keys keys)
     : object_(object), path_(std::move(path)), keys_(std::move(keys)) {

@@ -15,11 +15,6 @@
 
 namespace trireme::train {
 
-/// Parses JSON in which `//` and `/* */` comments are allowed. Throws `ValueError` with `name`, line and
-/// column for what is not JSON, and for a key that appears twice in one object (most parsers keep the last
-/// one silently).
-nlohmann::json parse_json(std::string_view text, std::string_view name);
-
 /// Values that a number may take. `text` says so in an error: "[options] KEY must be TEXT; got ...".
 struct Range {
   double low = 0;

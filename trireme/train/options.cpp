@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "trireme/core/check.h"
+#include "trireme/core/json.h"
+#include "trireme/data/token_file.h"
+#include "trireme/model/config.h"
 #include "trireme/train/json_reader.h"
 #include "trireme/train/option_names.h"
 #include "trireme/train/overrides.h"
@@ -183,12 +184,7 @@ Options parse_options(const json& json, const std::string& default_output) {
 }
 
 Options read_options(const std::string& path, const std::vector<std::string>& overrides) {
-  std::ifstream file(path, std::ios::binary);
-  std::error_code ignored;
-  core::check_value(file.is_open() && !std::filesystem::is_directory(path, ignored),
-                    "[options] the options must be a file that can be read; got ", path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  json json = parse_json(text, path);
+  json json = core::read_json(path, core::JsonComments::allowed);
   for (const std::string& override : overrides) apply_override(json, override);
   return parse_options(json, "runs/" + std::filesystem::path(path).stem().string());
 }
@@ -242,15 +238,19 @@ void check_world(const Options& options, int64_t world_size) {
       ") = ", product, "; got ", *options.train_batch_size, "; change one of them, or leave it out");
 }
 
-void check_paths(const Options& options) {
-  namespace fs = std::filesystem;
+void check_inputs(const Options& options) {
   std::error_code ignored;  // what cannot be looked at counts as missing
-  core::check_value(
-      options.model.path.empty() || fs::is_regular_file(options.model.path + "/config.json", ignored),
-      "[options] model.path must be a directory with a config.json; got ", options.model.path);
-  core::check_value(fs::is_regular_file(options.data.path, ignored),
+  core::check_value(options.model.path.empty() || std::filesystem::is_directory(options.model.path, ignored),
+                    "[options] model.path must be a model directory; got ", options.model.path,
+                    ", which is not a directory");
+  core::check_value(std::filesystem::is_regular_file(options.data.path, ignored),
                     "[options] data.path must be a token file; got ", options.data.path,
                     ", which is not a file; `trireme prepare` makes one");
+  if (options.model.path.empty())
+    model::parse_config(options.model.config, "model.config");
+  else
+    model::read_config(options.model.path);
+  const data::TokenFile tokens(options.data.path);
 }
 
 }  // namespace trireme::train

@@ -101,7 +101,8 @@ nlohmann::json to_json(const Options& options);
 /// divides it, and the train batch size is micro-batch x accumulation x (world / sequence parallel size).
 void check_world(const Options& options, int64_t world_size);
 
-/// Throws `ValueError` unless the files and directories that the options name exist.
-void check_paths(const Options& options);
+/// Opens the model's config.json and the token file, without loading anything: what they are refused for is
+/// known before any rank starts. Throws `ValueError`.
+void check_inputs(const Options& options);
 
 }  // namespace trireme::train

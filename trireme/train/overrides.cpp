@@ -1,6 +1,7 @@
 #include "trireme/train/overrides.h"
 
 #include "trireme/core/check.h"
+#include "trireme/core/json.h"
 
 namespace trireme::train {
 namespace {
@@ -8,8 +9,11 @@ namespace {
 using nlohmann::json;
 
 json parse_value(std::string_view text) {
-  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return value.is_discarded() ? json(text) : value;
+  try {
+    return core::parse_json(text, "override");
+  } catch (const core::ValueError&) {
+    return text;
+  }
 }
 
 }  // namespace
