@@ -1,6 +1,7 @@
 #include "trireme/model/config.h"
 
 #include <array>
+#include <system_error>
 
 #include "trireme/core/check.h"
 #include "trireme/core/json.h"
@@ -210,7 +211,8 @@ Config parse_config(const json& source, std::string_view file_name) {
 }
 
 Config read_config(const std::filesystem::path& directory) {
-  core::check_value(std::filesystem::is_directory(directory),
+  std::error_code failed;
+  core::check_value(std::filesystem::is_directory(directory, failed),
                     "[model] a model is a directory with config.json and weights; got ", directory.string());
   const auto path = directory / "config.json";
   return parse_config(core::read_json(path), path.string());
