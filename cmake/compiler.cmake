@@ -5,6 +5,10 @@ if(TRIREME_SANITIZE)
   add_compile_options(-fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   add_link_options(-fsanitize=${TRIREME_SANITIZE})
 endif()
+if(TRIREME_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()
 
 # A precompiled header defeats ccache unless it may look past time stamps, and gcc says what it included.
 find_program(CCACHE ccache)

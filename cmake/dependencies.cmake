@@ -2,6 +2,9 @@
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
+if(TRIREME_FUZZ)
+  return()  # what is fuzzed needs no more
+endif()
 find_package(CLI11 REQUIRED)
 
 if(NOT Torch_DIR)

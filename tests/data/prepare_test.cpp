@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -126,11 +128,33 @@ TEST_F(PrepareTest, NamesInputsThatAreNotThere) {
   EXPECT_FALSE(std::filesystem::exists(output_));
 }
 
-TEST_F(PrepareTest, NamesAFileThatMayNotBeRead) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root reads everything";
-  std::filesystem::permissions(write_text(directory_ / "in/secret", "s"), std::filesystem::perms::none);
-  EXPECT_THAT(value_error([&] { prepare_bytes({directory_ / "in"}, output_); }),
-              AllOf(HasSubstr("secret"), HasSubstr("Permission denied")));
+/// Root reads everything: while it lives, root is somebody else.
+class WithoutPrivileges {
+ public:
+  WithoutPrivileges() : user_(::geteuid()) {
+    if (user_ == 0 && ::seteuid(65534) != 0) throw std::runtime_error("root may not become another user");
+  }
+  ~WithoutPrivileges() {
+    if (::seteuid(user_) != 0) std::abort();
+  }
+
+ private:
+  uid_t user_;
+};
+
+TEST_F(PrepareTest, NamesWhatMayNotBeRead) {
+  namespace fs = std::filesystem;
+  write_text(directory_ / "in/below/secret", "s");
+  fs::permissions(directory_.path(), fs::perms::owner_all | fs::perms::group_exec | fs::perms::others_exec);
+  fs::permissions(directory_ / "in/below/secret", fs::perms::none);
+  const auto error = [&] {
+    const WithoutPrivileges other;
+    return value_error([&] { prepare_bytes({directory_ / "in"}, output_); });
+  };
+  EXPECT_THAT(error(), AllOf(HasSubstr("secret"), HasSubstr("Permission denied")));
+  fs::permissions(directory_ / "in/below", fs::perms::none);
+  EXPECT_THAT(error(), AllOf(HasSubstr("directories must be readable"), HasSubstr("Permission denied")));
+  fs::permissions(directory_ / "in/below", fs::perms::owner_all);
 }
 
 }  // namespace

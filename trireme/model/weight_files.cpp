@@ -49,7 +49,8 @@ std::string planned_name(size_t file, size_t files) {
 }  // namespace
 
 WeightFiles WeightFiles::open(const fs::path& directory) {
-  core::check_value(fs::is_directory(directory),
+  std::error_code failed;
+  core::check_value(fs::is_directory(directory, failed),
                     "[model] a model is a directory with config.json and weights; got ", directory.string());
   WeightFiles weights(directory);
   if (fs::exists(directory / kSingleName, failed)) {
