@@ -12,7 +12,7 @@ fuzzers=("$@")
 CXX=${CXX:-clang++} cmake -G Ninja -B "$build" -DTRIREME_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$build.log" 2>&1 ||
   { cat "$build.log" >&2; exit 1; }
 rm -f "$build.log"
-ninja -C "$build" --quiet "${fuzzers[@]/%/_fuzz}"
+ninja -C "$build" --quiet "${fuzzers[@]/%/_fuzz}" >/dev/null
 python3 tests/fuzz/seeds.py "$build/seeds"
 
 failed=0
