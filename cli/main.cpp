@@ -1,1 +1,61 @@
-int main() { return 0; }
+// The `trireme` program: finds the subcommand, runs it, and turns what it throws into a message and an exit
+// code.
+#include <c10/util/Exception.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <new>
+
+#include "cli/commands.h"
+#include "cli/exit_codes.h"
+#include "trireme/core/check.h"
+
+namespace trireme::cli {
+namespace {
+
+int report(std::string_view message, int exit_code) {
+  std::cout << std::flush;
+  std::cerr << "error: " << message << std::endl;
+  return exit_code;
+}
+
+int run(const Action& action) {
+  try {
+    return action();
+  } catch (const core::ValueError& error) {
+    return report(error.what(), kUserError);
+  } catch (const core::CommunicationError& error) {
+    return report(error.what(), std::getenv("TRIREME_LAUNCHER") ? kPeerLost : kFailure);
+  } catch (const c10::Error& error) {
+    return report(error.what_without_backtrace(), kFailure);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kFailure);
+  } catch (const std::exception& error) {
+    return report(error.what(), kFailure);
+  }
+}
+
+int run(int count, char** words) {
+  CLI::App program("Trains transformer language models on sequences that do not fit on one device.",
+                   "trireme");
+  program.set_version_flag("--version", "trireme " TRIREME_VERSION);
+  program.require_subcommand(1);
+  program.footer(
+      "`trireme COMMAND --help` says more.\n\nExample:\n  trireme prepare docs/ --output corpus.safetensors");
+  Action chosen;
+  add_prepare(program, chosen);
+  add_info(program, chosen);
+  try {
+    program.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? kSuccess : kUserError;
+  }
+  return run(chosen);
+}
+
+}  // namespace
+}  // namespace trireme::cli
+
+int main(int count, char** words) { return trireme::cli::run(count, words); }

@@ -1,6 +1,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "trireme/comm/backend.h"
+#include "trireme/comm/backends.h"
 
 namespace trireme::comm {
 
@@ -10,5 +11,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendOptions& option
   nccl_options->timeout = options.timeout;
   return c10::make_intrusive<Nccl>(options.store, options.rank, options.size, nccl_options);
 }
+
+bool has_nccl() { return true; }
 
 }  // namespace trireme::comm

@@ -70,9 +70,11 @@ const std::vector<OptionInfo>& list_options() {
 
 void print_options(std::ostream& out) {
   out << "Options of run.json, and of --set KEY=VALUE:\n";
-  for (const OptionInfo& option : list_options())
-    out << "\n  " << option.path << "  (" << option.type << "; default: " << option.otherwise << ")\n      "
-        << option.meaning << '\n';
+  for (const OptionInfo& option : list_options()) {
+    const bool required = option.otherwise.starts_with("required");
+    out << "\n  " << option.path << "  (" << option.type << "; " << (required ? "" : "default: ")
+        << option.otherwise << ")\n      " << option.meaning << '\n';
+  }
 }
 
 }  // namespace trireme::train

@@ -1,0 +1,21 @@
+// The subcommands of `trireme`. Each adds itself to the program's command line, and runs when it was chosen.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+/// Runs a subcommand after the command line was parsed and gives the exit code. Throws what went wrong.
+using Action = std::function<int()>;
+
+/// `trireme prepare PATHS... --output FILE`.
+void add_prepare(CLI::App& program, Action& chosen);
+
+/// `trireme info`.
+void add_info(CLI::App& program, Action& chosen);
+
+}  // namespace trireme::cli
