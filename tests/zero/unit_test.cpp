@@ -1,0 +1,187 @@
+#include "trireme/zero/unit.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "support/ranks.h"
+#include "support/units.h"
+#include "trireme/core/check.h"
+
+namespace trireme::zero {
+namespace {
+
+using at::Tensor;
+using tests::run_ranks;
+using tests::world_of;
+
+std::vector<ParameterSpec> specs() { return {{"w", {5, 3}}, {"empty", {0, 3}}, {"b", {3}, false}}; }
+
+Tensor value_of(size_t index) {
+  const auto spec = specs()[index];
+  return at::arange(c10::multiply_integers(spec.shape), at::kDouble).view(spec.shape) * 0.5 + double(index);
+}
+
+std::unique_ptr<Unit> make_unit(const comm::Group& group, const Options& options) {
+  auto unit = std::make_unique<Unit>("layers.0", specs(), options, group, std::make_shared<core::BufferPool>());
+  for (size_t i = 0; i < specs().size(); ++i) unit->write(i, 0, value_of(i));
+  unit->publish();
+  return unit;
+}
+
+struct Case {
+  int64_t ranks;
+  Stage stage;
+  at::ScalarType dtype;
+};
+
+class EveryStage : public testing::TestWithParam<std::tuple<int64_t, int, at::ScalarType>> {
+ protected:
+  int64_t ranks() const { return std::get<0>(GetParam()); }
+  Options options() const { return {.stage = Stage(std::get<1>(GetParam())), .dtype = std::get<2>(GetParam())}; }
+};
+INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
+                         testing::Combine(testing::Values(1, 2, 3, 4), testing::Values(0, 1, 2, 3),
+                                          testing::Values(at::kDouble, at::kFloat, at::kBFloat16)));
+
+TEST_P(EveryStage, ValuesAreWhatWasWritten) {
+  run_ranks(ranks(), [&](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), options());
+    for (int round = 0; round < 2; ++round) {
+      Gathered gathered(*unit);
+      for (size_t i = 0; i < specs().size(); ++i)
+        EXPECT_TRUE(at::equal(unit->parameter(i).detach(), value_of(i).to(options().dtype)));
+    }
+    EXPECT_EQ(unit->state(), options().partitions_parameters() ? State::not_available : State::available);
+  });
+}
+
+// Three backward passes of different losses on every rank, one parameter unused in one of them.
+TEST_P(EveryStage, GradientsAreTheSumOverRanksAndPasses) {
+  run_ranks(ranks(), [&](const comm::Connection& connection) {
+    const comm::Group group = world_of(connection);
+    auto unit = make_unit(group, options());
+    const auto factor = [](int64_t rank, int pass) { return double(rank + 1 + 4 * pass); };
+    for (int pass = 0; pass < 3; ++pass) {
+      Gathered gathered(*unit);
+      Tensor loss = unit->parameter(0).mul(factor(group.rank(), pass)).sum();
+      if (pass != 1) loss = loss + unit->parameter(2).mul(2 * factor(group.rank(), pass)).sum();
+      torch::autograd::backward({loss});
+      EXPECT_FALSE(unit->parameter(0).grad().defined());  // taken at once
+      unit->reduce_gradients();
+    }
+    unit->finish_gradients();
+    double all = 0, used = 0;
+    for (int64_t rank = 0; rank < group.size(); ++rank)
+      for (int pass = 0; pass < 3; ++pass) {
+        all += factor(rank, pass);
+        used += pass != 1 ? 2 * factor(rank, pass) : 0;
+      }
+    EXPECT_EQ(unit->gradient().scalar_type(), options().master_dtype());
+    EXPECT_EQ(unit->gradient().numel(), unit->optimizer_range().count());
+    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::full({5, 3}, all, options().master_dtype())));
+    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 2), at::full({3}, used, options().master_dtype())));
+    // Padding stays out of every norm.
+    EXPECT_EQ(unit->gradient().isnan().any().item<bool>(), false);
+    Tensor sum = unit->gradient().sum().to(at::kDouble);
+    if (options().partitions_optimizer()) group.all_reduce(sum, "test");
+    EXPECT_DOUBLE_EQ(sum.item<double>(), 15 * all + 3 * used);
+  });
+}
+
+TEST_P(EveryStage, AStepWithoutGradientsHasZeros) {
+  run_ranks(ranks(), [&](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), options());
+    unit->finish_gradients();
+    EXPECT_TRUE(unit->gradient().eq(0).all().item<bool>());
+  });
+}
+
+TEST_P(EveryStage, PublishBringsTheMastersToEveryRank) {
+  run_ranks(ranks(), [&](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), options());
+    const auto before = unit->generation();
+    unit->master().mul_(2);
+    unit->publish();
+    EXPECT_EQ(unit->generation(), before + 1);
+    EXPECT_TRUE(at::equal(tests::whole_value(*unit, 0), (value_of(0) * 2).to(options().dtype)));
+  });
+}
+
+TEST(Unit, MeanIsTheSumOverTheWorldSize) {
+  run_ranks(3, [](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), {.dtype = at::kDouble, .reduction = GradientReduction::mean});
+    unit->collect(0, at::full({5, 3}, double(connection.rank()), at::kDouble));
+    unit->reduce_gradients();
+    unit->finish_gradients();
+    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::ones({5, 3}, at::kDouble)));
+  });
+}
+
+TEST(Unit, SumsOfBf16GradientsAreFormedInFp32) {
+  run_ranks(2, [](const comm::Connection& connection) {
+    for (auto dtype : {at::kFloat, at::kBFloat16}) {
+      auto unit = make_unit(world_of(connection), {.dtype = at::kBFloat16, .reduction_dtype = dtype});
+      unit->collect(0, at::full({5, 3}, connection.rank() == 0 ? 256 : 1, at::kBFloat16));
+      unit->reduce_gradients();
+      unit->finish_gradients();
+      const double expected = dtype == at::kFloat ? 257 : 256;  // 257 is no bf16 number
+      EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::full({5, 3}, expected, at::kFloat)));
+    }
+  });
+}
+
+TEST(Unit, StoresOnlyItsShard) {
+  run_ranks(4, [](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), {.stage = Stage::parameters});
+    EXPECT_EQ(unit->master().numel() * 4, unit->layout().padded());
+    int64_t stored = unit->stored(0).count();
+    Tensor all = at::scalar_tensor(stored, at::kLong);
+    unit->group().all_reduce(all, "test");
+    EXPECT_EQ(all.item<int64_t>(), 15);  // each element once
+    EXPECT_EQ(make_unit(unit->group(), {.stage = Stage::gradients})->stored(0).count(), 15);
+  });
+}
+
+template <class Use>
+void expect_message(const Use& use, const std::string& part) {
+  try {
+    use();
+    FAIL() << "did not throw: " << part;
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(part));
+  }
+}
+
+TEST(Unit, EveryForbiddenTransitionIsANamedError) {
+  run_ranks(2, [](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), {});
+    expect_message([&] { unit->release(); }, "unit 'layers.0' cannot be released; got state not_available");
+    expect_message([&] { unit->wait_gathered(); }, "cannot end its gather; got state not_available");
+    expect_message([&] { unit->parameter(0).sum(); }, "parameter 'w' is partitioned over 2 ranks");
+    unit->start_gather();
+    expect_message([&] { unit->start_gather(); }, "cannot be gathered; got state in_flight");
+    expect_message([&] { unit->release(); }, "cannot be released; got state in_flight");
+    unit->wait_gathered();
+    expect_message([&] { unit->start_gather(); }, "cannot be gathered; got state available");
+    expect_message([&] { unit->write(0, 0, value_of(0)); }, "got state available");
+    unit->release();
+    expect_message([&] { unit->write(0, 10, value_of(0)); }, "inside parameter 'w' of 15 elements; got 15 from 10");
+  });
+}
+
+TEST(Unit, TrafficOfAStageThreeStep) {
+  run_ranks(4, [](const comm::Connection& connection) {
+    auto unit = make_unit(world_of(connection), {.stage = Stage::parameters});
+    const auto& traffic = unit->group().traffic();
+    const int64_t before = traffic.total(), bytes = unit->layout().padded() * 4;
+    for (int pass = 0; pass < 2; ++pass) Gathered gathered(*unit);
+    unit->collect(0, at::zeros({5, 3}));
+    unit->reduce_gradients();
+    EXPECT_EQ(traffic.total() - before, 3 * bytes * 3 / 4);  // two gathers and a reduction, (P - 1) / P of each
+  });
+}
+
+}  // namespace
+}  // namespace trireme::zero

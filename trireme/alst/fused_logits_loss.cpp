@@ -1,0 +1,98 @@
+#include "trireme/alst/fused_logits_loss.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trireme/alst/tiles.h"
+#include "trireme/core/check.h"
+
+namespace trireme::alst {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+constexpr int64_t kTileBytes = 16 << 20;
+constexpr int64_t kLeastTokens = 128;  // fewer, and the matrix products run below their rate
+
+// One tile: its summed loss, and in place of its log-probabilities the gradient of that with respect to the logits.
+struct TileLoss {
+  Tensor sum;          // []
+  Tensor grad_logits;  // [n, V], in the hidden states' dtype; undefined unless wanted
+};
+
+TileLoss tile_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, bool with_gradient) {
+  const auto dtype = hidden.scalar_type(), wide = at::promoteTypes(dtype, at::kFloat);
+  const Tensor ignored = labels.eq(-100).unsqueeze(1), index = labels.clamp_min(0).unsqueeze(1);
+  Tensor log_probability = at::log_softmax(at::mm(hidden, head.t()), -1, wide);
+  TileLoss result{log_probability.gather(1, index).masked_fill_(ignored, 0).sum().neg_(), {}};
+  if (!with_gradient) return result;
+  Tensor gradient = log_probability.exp_();  // softmax - one-hot
+  gradient.scatter_add_(1, index, at::full(index.sizes(), -1, gradient.options()));
+  gradient.masked_fill_(ignored, 0);
+  result.grad_logits = gradient.to(dtype);
+  return result;
+}
+
+struct FusedLogitsLoss : Function<FusedLogitsLoss> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale,
+                        int64_t tiles) {
+    const auto dtype = hidden.scalar_type(), wide = at::promoteTypes(dtype, at::kFloat);
+    const bool for_hidden = hidden.requires_grad(), for_head = head.requires_grad();
+    Tensor total = at::zeros({}, hidden.options().dtype(wide).requires_grad(false));
+    Tensor grad_hidden, grad_head;
+    if (for_hidden) grad_hidden = at::empty_like(hidden);
+    if (for_head) grad_head = at::zeros(head.sizes(), total.options());
+    each_tile(hidden.size(0), tiles, [&](int64_t first, int64_t count) {
+      const Tensor h = hidden.narrow(0, first, count);
+      const auto tile = tile_loss(h, head, labels.narrow(0, first, count), for_hidden || for_head);
+      total.add_(tile.sum);
+      if (for_hidden) {
+        Tensor place = grad_hidden.narrow(0, first, count);
+        at::addmm_out(place, place, tile.grad_logits, head, /*beta=*/0, /*alpha=*/scale);
+      }
+      if (!for_head) return;
+      if (dtype == wide)
+        grad_head.addmm_(tile.grad_logits.t(), h, /*beta=*/1, /*alpha=*/scale);
+      else
+        grad_head.add_(at::mm(tile.grad_logits.t(), h), scale);
+    });
+    if (for_head) grad_head = grad_head.to(dtype);
+    ctx->save_for_backward({grad_hidden, grad_head});
+    return total.mul_(scale);
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    auto formed = ctx->get_saved_variables();
+    const Tensor& upstream = gradients[0];
+    // On a host the common factor of 1 is seen for free; elsewhere looking would stall the device.
+    const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1;
+    for (auto& gradient : formed)
+      if (gradient.defined() && !is_one) gradient = gradient.mul(upstream.to(gradient.scalar_type()));
+    return {formed[0], formed[1], Tensor(), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary) {
+  const int64_t rows = std::max(kLeastTokens, kTileBytes / (4 * std::max<int64_t>(1, vocabulary)));
+  return std::max<int64_t>(1, (tokens + rows - 1) / rows);
+}
+
+Tensor fused_logits_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale, int64_t tiles) {
+  core::check_value(hidden.dim() == 2 && head.dim() == 2 && labels.dim() == 1 && hidden.size(1) == head.size(1) &&
+                        labels.size(0) == hidden.size(0),
+                    "[alst] the loss needs hidden [N, E], head [V, E] and labels [N]; got ", hidden.sizes(), ", ",
+                    head.sizes(), " and ", labels.sizes());
+  return FusedLogitsLoss::apply(hidden, head, labels, scale, tiles);
+}
+
+}  // namespace trireme::alst
