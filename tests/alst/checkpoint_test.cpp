@@ -65,7 +65,9 @@ TEST(Checkpoint, RandomNumbersAreDrawnAgain) {
 
 TEST(Checkpoint, AFrozenInputLeavesTheParametersInTheGraph) {
   Tensor x = numbers(0), w = numbers(1).requires_grad_(true);
-  const Region region = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> { return {in[0] * w}; };
+  const Region region = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+    return {in[0] * w};
+  };
   Tensor out = checkpoint(region, {x})[0];
   ASSERT_TRUE(out.requires_grad());
   torch::autograd::backward({out.sum()});
@@ -104,7 +106,9 @@ TEST(Checkpoint, TwoBackwardPassesAddUpAndNeedTheGraphRetained) {
 
 TEST(Checkpoint, Nests) {
   Tensor x = numbers(0).requires_grad_(true), w = numbers(1).requires_grad_(true);
-  const Region inner = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> { return {(in[0] * w).tanh()}; };
+  const Region inner = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+    return {(in[0] * w).tanh()};
+  };
   const Region outer = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
     return {checkpoint(inner, {in[0] + 1})[0] * w};
   };
@@ -118,7 +122,9 @@ TEST(Checkpoint, Nests) {
 TEST(Checkpoint, EvaluationJustRuns) {
   at::NoGradGuard evaluation;
   Tensor x = numbers(0);
-  const Region region = [](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> { return {in[0] * 2}; };
+  const Region region = [](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+    return {in[0] * 2};
+  };
   Tensor out = checkpoint(region, {x})[0];
   EXPECT_FALSE(out.requires_grad());
   EXPECT_TRUE(at::equal(out, x * 2));

@@ -15,7 +15,8 @@ void expect_plain_loss(const std::vector<int64_t>& labels, int64_t tiles, double
   at::manual_seed(4);
   const auto N = int64_t(labels.size());
   const int64_t E = 5, V = 11;
-  Tensor h = at::randn({N, E}, at::kDouble).requires_grad_(true), w = at::randn({V, E}, at::kDouble).requires_grad_(true);
+  Tensor h = at::randn({N, E}, at::kDouble).requires_grad_(true),
+         w = at::randn({V, E}, at::kDouble).requires_grad_(true);
   Tensor target = at::tensor(labels);
   Tensor loss = fused_logits_loss(h, w, target, 0.25, tiles);
   torch::autograd::backward({loss * factor});  // the upstream gradient multiplies both gradients
@@ -63,21 +64,26 @@ TEST(FusedLogitsLoss, Bf16SumsInFp32) {
   Tensor loss = fused_logits_loss(h, w, labels, 1.0 / 600, 100);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   torch::autograd::backward({loss});
-  Tensor g = h.detach().to(at::kDouble).requires_grad_(true), v = w.detach().to(at::kDouble).requires_grad_(true);
+  Tensor g = h.detach().to(at::kDouble).requires_grad_(true),
+         v = w.detach().to(at::kDouble).requires_grad_(true);
   torch::autograd::backward({at::cross_entropy_loss(at::matmul(g, v.t()), labels)});
-  EXPECT_LT((w.grad().to(at::kDouble) - v.grad()).norm().item<double>(), 6e-3 * v.grad().norm().item<double>());
-  EXPECT_LT((h.grad().to(at::kDouble) - g.grad()).norm().item<double>(), 6e-3 * g.grad().norm().item<double>());
+  EXPECT_LT((w.grad().to(at::kDouble) - v.grad()).norm().item<double>(),
+            6e-3 * v.grad().norm().item<double>());
+  EXPECT_LT((h.grad().to(at::kDouble) - g.grad()).norm().item<double>(),
+            6e-3 * g.grad().norm().item<double>());
 }
 
 TEST(FusedLogitsLoss, TilesKeepLogitsSmall) {
-  EXPECT_EQ(automatic_loss_tiles(4096, 8192), 8);        // 512 tokens of 32 KiB
-  EXPECT_EQ(automatic_loss_tiles(1024, 128'256), 8);     // 128 tokens at least
+  EXPECT_EQ(automatic_loss_tiles(4096, 8192), 8);     // 512 tokens of 32 KiB
+  EXPECT_EQ(automatic_loss_tiles(1024, 128'256), 8);  // 128 tokens at least
   EXPECT_EQ(automatic_loss_tiles(1, 10), 1);
 }
 
 TEST(FusedLogitsLoss, RefusesShapesThatDisagree) {
-  EXPECT_THROW(fused_logits_loss(at::zeros({4, 3}), at::zeros({5, 2}), at::zeros({4}, at::kLong), 1, 1), core::ValueError);
-  EXPECT_THROW(fused_logits_loss(at::zeros({4, 3}), at::zeros({5, 3}), at::zeros({3}, at::kLong), 1, 1), core::ValueError);
+  EXPECT_THROW(fused_logits_loss(at::zeros({4, 3}), at::zeros({5, 2}), at::zeros({4}, at::kLong), 1, 1),
+               core::ValueError);
+  EXPECT_THROW(fused_logits_loss(at::zeros({4, 3}), at::zeros({5, 3}), at::zeros({3}, at::kLong), 1, 1),
+               core::ValueError);
 }
 
 }  // namespace

@@ -14,21 +14,28 @@ using at::Tensor;
 struct Weights {
   Tensor scale, up, down;
   Mlp mlp() const {
-    return {[*this](const Tensor& tile) { return at::silu(at::matmul(tile * scale, up.t())); }, {scale, up}, down};
+    return {[*this](const Tensor& tile) { return at::silu(at::matmul(tile * scale, up.t())); },
+            {scale, up},
+            down};
   }
-  Tensor plain(const Tensor& x) const { return x + at::matmul(at::silu(at::matmul(x * scale, up.t())), down.t()); }
+  Tensor plain(const Tensor& x) const {
+    return x + at::matmul(at::silu(at::matmul(x * scale, up.t())), down.t());
+  }
 };
 
 Weights weights(at::ScalarType dtype = at::kDouble) {
   at::manual_seed(2);
-  const auto leaf = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(dtype).requires_grad_(true); };
+  const auto leaf = [&](at::IntArrayRef shape) {
+    return at::randn(shape, at::kDouble).to(dtype).requires_grad_(true);
+  };
   return {leaf({6}), leaf({10, 6}), leaf({6, 10})};
 }
 
 TEST(TiledMlp, EveryGradientIsThatOfTheWholeAtAnyNumberOfTiles) {
   for (auto [rows, tiles] : {std::pair{5, 4}, {2, 4}, {7, 4}, {8, 4}, {14, 3}, {9, 1}, {1, 1}}) {
     at::manual_seed(rows);
-    Tensor x = at::randn({rows, 6}, at::kDouble).requires_grad_(true), upstream = at::randn({rows, 6}, at::kDouble);
+    Tensor x = at::randn({rows, 6}, at::kDouble).requires_grad_(true),
+           upstream = at::randn({rows, 6}, at::kDouble);
     const Weights tiled = weights(), whole = weights();
     Tensor y = tiled_mlp(x, tiled.mlp(), tiles);
     Tensor z = x.detach().requires_grad_(true), expected = whole.plain(z);
@@ -56,7 +63,8 @@ TEST(TiledMlp, HandsEachGradientOverOnce) {
   int arrivals = 0;
   for (const auto& parameter : {w.scale, w.up, w.down})
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<CountArrivals>(arrivals));
-  torch::autograd::backward({tiled_mlp(at::randn({9, 6}, at::kDouble).requires_grad_(true), w.mlp(), 4).sum()});
+  torch::autograd::backward(
+      {tiled_mlp(at::randn({9, 6}, at::kDouble).requires_grad_(true), w.mlp(), 4).sum()});
   EXPECT_EQ(arrivals, 3);
 }
 
@@ -72,7 +80,8 @@ TEST(TiledMlp, FrozenWeightsAndInputs) {
 TEST(TiledMlp, AReplayNeedsNoValue) {
   const Weights w = weights(), v = weights();
   Tensor x = at::randn({9, 6}, at::kDouble).requires_grad_(true), y = x.detach().requires_grad_(true);
-  torch::autograd::backward({tiled_mlp(x, w.mlp(), 4, /*value_needed=*/false)}, {at::ones({9, 6}, at::kDouble)});
+  torch::autograd::backward({tiled_mlp(x, w.mlp(), 4, /*value_needed=*/false)},
+                            {at::ones({9, 6}, at::kDouble)});
   torch::autograd::backward({v.plain(y).sum()});
   EXPECT_TRUE(at::allclose(x.grad(), y.grad()));
   EXPECT_TRUE(at::allclose(w.down.grad(), v.down.grad()));

@@ -25,6 +25,28 @@ TEST(Mesh, SequenceRanksAreNeighbours) {
   });
 }
 
+TEST(Connection, AGroupsNameMayBeUsedAgain) {
+  tests::run_ranks(2, [](const Connection& connection) {
+    for (int round = 0; round < 2; ++round) {
+      const Group group = tests::world_of(connection);
+      EXPECT_EQ(group.all_reduce(at::ones({}), "test").item<float>(), 2);
+      group.barrier("test");
+    }
+  });
+}
+
+TEST(Connection, ARankThatDoesNotComeIsNamed) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const Connection alone(store, 0, 3, at::kCPU, std::chrono::milliseconds(300), true);
+  try {
+    alone.group("world", {0, 1, 2});
+    FAIL() << "did not throw";
+  } catch (const core::CommunicationError& error) {
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("group 'world' failed: ranks [1, 2] did not come within 0.3 s"));
+  }
+}
+
 TEST(Mesh, OneRankNeedsNoStore) {
   const Connection alone = Connection::open(Environment{}, at::kCPU, std::chrono::seconds(1));
   EXPECT_EQ(Mesh::create(alone, 1).world.size(), 1);

@@ -33,8 +33,8 @@ TEST(AdamW, IsTheFormulaAtEveryStage) {
     for (int64_t ranks : {1, 2, 3})
       run_ranks(ranks, [&](const comm::Connection& connection) {
         const comm::Group group = world_of(connection);
-        Unit unit("u", {{"w", {7, 5}}, {"norm", {9}, false}}, {.stage = Stage(stage), .dtype = at::kDouble}, group,
-                  std::make_shared<core::BufferPool>());
+        Unit unit("u", {{"w", {7, 5}}, {"norm", {9}, false}}, {.stage = Stage(stage), .dtype = at::kDouble},
+                  group, std::make_shared<core::BufferPool>());
         std::vector<Reference> references;
         for (size_t i = 0; i < 2; ++i) {
           const auto& shape = unit.layout().specs()[i].shape;
@@ -43,7 +43,7 @@ TEST(AdamW, IsTheFormulaAtEveryStage) {
           references.push_back({value, at::zeros_like(value), at::zeros_like(value)});
         }
         unit.publish();
-        AdamW optimizer({&unit}, options);
+        AdamW optimizer({&unit});
         for (int step = 0; step < 3; ++step) {
           for (size_t i = 0; i < 2; ++i) {
             Tensor gradient = (references[i].value * (step + 2)).sin();
@@ -52,7 +52,7 @@ TEST(AdamW, IsTheFormulaAtEveryStage) {
           }
           unit.reduce_gradients();
           unit.finish_gradients();
-          optimizer.step(0.01 * (step + 1), /*gradient_scale=*/0.5);
+          optimizer.step(options, 0.01 * (step + 1), /*gradient_scale=*/0.5);
           EXPECT_FALSE(unit.gradient().defined());
           for (size_t i = 0; i < 2; ++i)
             EXPECT_LT((tests::whole_value(unit, i) - references[i].value).abs().max().item<double>(), 1e-13);
@@ -61,15 +61,16 @@ TEST(AdamW, IsTheFormulaAtEveryStage) {
 }
 
 TEST(AdamW, MastersKeepWhatBf16Loses) {
-  Unit unit("u", {{"w", {16}}}, {.dtype = at::kBFloat16}, comm::Group(), std::make_shared<core::BufferPool>());
+  Unit unit("u", {{"w", {16}}}, {.dtype = at::kBFloat16}, comm::Group(),
+            std::make_shared<core::BufferPool>());
   unit.write(0, 0, at::ones({16}));
   unit.publish();
-  AdamW optimizer({&unit}, {.weight_decay = 0});
+  AdamW optimizer({&unit});
   for (int step = 0; step < 100; ++step) {
     unit.collect(0, at::ones({16}, at::kBFloat16));
     unit.reduce_gradients();
     unit.finish_gradients();
-    optimizer.step(1e-4, 1);  // a hundredth of what bf16 tells from 1
+    optimizer.step({.weight_decay = 0}, 1e-4, 1);  // a hundredth of what bf16 tells from 1
   }
   EXPECT_NEAR(tests::whole_value(unit, 0)[0].item<double>(), 0.99, 0.004);
 }
@@ -100,8 +101,8 @@ TEST(ClippingFactor, LeavesSmallGradientsAlone) {
 
 TEST(AdamW, NeedsFinishedGradients) {
   Unit unit("u", {{"w", {16}}}, {}, comm::Group(), std::make_shared<core::BufferPool>());
-  AdamW optimizer({&unit}, {});
-  EXPECT_THROW(optimizer.step(0.1, 1), core::ValueError);
+  AdamW optimizer({&unit});
+  EXPECT_THROW(optimizer.step({}, 0.1, 1), core::ValueError);
 }
 
 }  // namespace

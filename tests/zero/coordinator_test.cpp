@@ -30,7 +30,9 @@ struct Model {
     first.publish();
     second.publish();
   }
-  static Tensor weight(int64_t index) { return (at::arange(16, at::kDouble).view({4, 4}) + double(index)).sin(); }
+  static Tensor weight(int64_t index) {
+    return (at::arange(16, at::kDouble).view({4, 4}) + double(index)).sin();
+  }
   static Tensor layer(const Tensor& x, const Tensor& w) { return at::tanh(at::matmul(x, w)); }
 
   Tensor forward(const Tensor& x) {
@@ -85,7 +87,9 @@ TEST(Coordinator, AUnitThatIsUsedTwiceIsReducedOnce) {
   run_ranks(2, [](const comm::Connection& connection) {
     Model model(world_of(connection), Stage::parameters);
     const auto& group = model.first.group();
-    const auto reduced = [&] { return model.first.group().traffic().bytes(comm::Collective::reduce_scatter); };
+    const auto reduced = [&] {
+      return model.first.group().traffic().bytes(comm::Collective::reduce_scatter);
+    };
     torch::autograd::backward({model.forward(input_of(0).requires_grad_(true))});
     model.coordinator.end_backward();
     EXPECT_EQ(reduced(), 2 * model.first.layout().padded() * 8 / 2);  // two units, half of each
@@ -97,9 +101,10 @@ TEST(Coordinator, ARankThatLeavesAUnitUnusedDoesNotHang) {
   run_ranks(2, [](const comm::Connection& connection) {
     Model model(world_of(connection), Stage::parameters);
     // Both ranks pass through the unit, one makes no use of its parameter.
-    Tensor y = model.coordinator.around({&model.first}, BackwardNeeds::values, input_of(0), [&](const Tensor& x) {
-      return connection.rank() == 0 ? Model::layer(x, model.first.parameter(0)) : x * 2;
-    });
+    Tensor y =
+        model.coordinator.around({&model.first}, BackwardNeeds::values, input_of(0), [&](const Tensor& x) {
+          return connection.rank() == 0 ? Model::layer(x, model.first.parameter(0)) : x * 2;
+        });
     torch::autograd::backward({y.sum()});
     model.finish();
     Tensor w = Model::weight(0).requires_grad_(true);

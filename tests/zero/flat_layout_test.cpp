@@ -27,7 +27,8 @@ TEST(FlatLayout, FewerElementsThanRanks) {
   const FlatLayout layout({{"bias", {3}}}, 4);
   EXPECT_EQ(layout.padded(), 64);
   EXPECT_EQ(intersection(layout.shard(0), layout.parameter(0)).count(), 3);
-  for (int64_t rank = 1; rank < 4; ++rank) EXPECT_EQ(intersection(layout.shard(rank), layout.parameter(0)).count(), 0);
+  for (int64_t rank = 1; rank < 4; ++rank)
+    EXPECT_EQ(intersection(layout.shard(rank), layout.parameter(0)).count(), 0);
 }
 
 TEST(FlatLayout, DecayPiecesCoverARangeOnce) {

@@ -24,7 +24,8 @@ Tensor value_of(size_t index) {
 }
 
 std::unique_ptr<Unit> make_unit(const comm::Group& group, const Options& options) {
-  auto unit = std::make_unique<Unit>("layers.0", specs(), options, group, std::make_shared<core::BufferPool>());
+  auto unit =
+      std::make_unique<Unit>("layers.0", specs(), options, group, std::make_shared<core::BufferPool>());
   for (size_t i = 0; i < specs().size(); ++i) unit->write(i, 0, value_of(i));
   unit->publish();
   return unit;
@@ -39,7 +40,9 @@ struct Case {
 class EveryStage : public testing::TestWithParam<std::tuple<int64_t, int, at::ScalarType>> {
  protected:
   int64_t ranks() const { return std::get<0>(GetParam()); }
-  Options options() const { return {.stage = Stage(std::get<1>(GetParam())), .dtype = std::get<2>(GetParam())}; }
+  Options options() const {
+    return {.stage = Stage(std::get<1>(GetParam())), .dtype = std::get<2>(GetParam())};
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
                          testing::Combine(testing::Values(1, 2, 3, 4), testing::Values(0, 1, 2, 3),
@@ -167,7 +170,8 @@ TEST(Unit, EveryForbiddenTransitionIsANamedError) {
     expect_message([&] { unit->start_gather(); }, "cannot be gathered; got state available");
     expect_message([&] { unit->write(0, 0, value_of(0)); }, "got state available");
     unit->release();
-    expect_message([&] { unit->write(0, 10, value_of(0)); }, "inside parameter 'w' of 15 elements; got 15 from 10");
+    expect_message([&] { unit->write(0, 10, value_of(0)); },
+                   "inside parameter 'w' of 15 elements; got 15 from 10");
   });
 }
 
@@ -179,7 +183,8 @@ TEST(Unit, TrafficOfAStageThreeStep) {
     for (int pass = 0; pass < 2; ++pass) Gathered gathered(*unit);
     unit->collect(0, at::zeros({5, 3}));
     unit->reduce_gradients();
-    EXPECT_EQ(traffic.total() - before, 3 * bytes * 3 / 4);  // two gathers and a reduction, (P - 1) / P of each
+    EXPECT_EQ(traffic.total() - before,
+              3 * bytes * 3 / 4);  // two gathers and a reduction, (P - 1) / P of each
   });
 }
 

@@ -77,7 +77,8 @@ struct Checkpoint : Function<Checkpoint> {
     size_t inputs;
   };
 
-  static variable_list forward(AutogradContext* ctx, const Tensor& anchor, at::TensorList inputs, const Plan& plan) {
+  static variable_list forward(AutogradContext* ctx, const Tensor& anchor, at::TensorList inputs,
+                               const Plan& plan) {
     Saved saved{plan, RandomState(anchor.device()), anchor.device(), inputs.size()};
     Kept kept;
     auto outputs = plan.region(with_undefined(plan.defined, inputs.data()), kept);
@@ -102,8 +103,9 @@ struct Checkpoint : Function<Checkpoint> {
       at::AutoGradMode with_graph(true);  // a backward function starts without
       outputs = saved.plan.region(with_undefined(saved.plan.defined, inputs.data()), kept);
     }
-    core::check_internal(outputs.size() == gradients.size(), "[alst] a region must return as many outputs when replayed; got ",
-                         outputs.size(), " for ", gradients.size());
+    core::check_internal(outputs.size() == gradients.size(),
+                         "[alst] a region must return as many outputs when replayed; got ", outputs.size(),
+                         " for ", gradients.size());
     variable_list roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].requires_grad()) continue;
@@ -133,7 +135,8 @@ std::vector<Tensor> checkpoint(const Region& region, const std::vector<Tensor>& 
     if (input.defined()) defined.push_back(input);
   }
   const auto device = defined.empty() ? at::Device(at::kCPU) : defined[0].device();
-  // Parameters are not inputs of the node: this alone keeps it in the graph where no input requires a gradient.
+  // Parameters are not inputs of the node: this alone keeps it in the graph where no input requires a
+  // gradient.
   Tensor anchor = at::zeros({}, at::TensorOptions(device)).requires_grad_(true);
   return Checkpoint::apply(anchor, at::TensorList(defined), plan);
 }

@@ -8,24 +8,26 @@
 
 namespace trireme::alst {
 
-/// What a region keeps of its forward pass so as not to compute it again. In the forward pass a region may append to
-/// `tensors`; when it is replayed it finds them there, in the same order.
+/// What a region keeps of its forward pass so as not to compute it again. In the forward pass a region may
+/// append to `tensors`; when it is replayed it finds them there, in the same order.
 struct Kept {
   bool replaying = false;
   std::vector<at::Tensor> tensors;
 };
 
-/// From inputs to outputs. It may read anything else by capture, parameters too: their gradients are accumulated as in any
-/// backward pass. In a replay the values of outputs are not used, only their graph: a last operation whose backward pass
-/// does not need its output may leave that uncomputed.
+/// From inputs to outputs. It may read anything else by capture, parameters too: their gradients are
+/// accumulated as in any backward pass. In a replay the values of outputs are not used, only their graph: a
+/// last operation whose backward pass does not need its output may leave that uncomputed.
 using Region = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, Kept& kept)>;
 
-/// Runs `region` and keeps its inputs and what it asked for, nothing else. Backward assumes the gradients of the outputs,
-/// replays the region with a graph under the random state of the first run, and returns the gradients of the inputs.
+/// Runs `region` and keeps its inputs and what it asked for, nothing else. Backward assumes the gradients of
+/// the outputs, replays the region with a graph under the random state of the first run, and returns the
+/// gradients of the inputs.
 ///
-/// Inputs of any dtype; undefined ones pass through. Where no input requires a gradient the outputs do all the same, so
-/// that parameters in the region get theirs. A second backward pass needs retain_graph, as everywhere, and adds up.
-/// Without grad mode the region just runs. What the region captures must outlive the graph.
+/// Inputs of any dtype; undefined ones pass through. Where no input requires a gradient the outputs do all
+/// the same, so that parameters in the region get theirs. A second backward pass needs retain_graph, as
+/// everywhere, and adds up. Without grad mode the region just runs. What the region captures must outlive the
+/// graph.
 std::vector<at::Tensor> checkpoint(const Region& region, const std::vector<at::Tensor>& inputs);
 
 }  // namespace trireme::alst

@@ -22,7 +22,8 @@ using torch::autograd::variable_list;
 constexpr int64_t kTileBytes = 16 << 20;
 constexpr int64_t kLeastTokens = 128;  // fewer, and the matrix products run below their rate
 
-// One tile: its summed loss, and in place of its log-probabilities the gradient of that with respect to the logits.
+// One tile: its summed loss, and in place of its log-probabilities the gradient of that with respect to the
+// logits.
 struct TileLoss {
   Tensor sum;          // []
   Tensor grad_logits;  // [n, V], in the hidden states' dtype; undefined unless wanted
@@ -42,8 +43,8 @@ TileLoss tile_loss(const Tensor& hidden, const Tensor& head, const Tensor& label
 }
 
 struct FusedLogitsLoss : Function<FusedLogitsLoss> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale,
-                        int64_t tiles) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels,
+                        double scale, int64_t tiles) {
     const auto dtype = hidden.scalar_type(), wide = at::promoteTypes(dtype, at::kFloat);
     const bool for_hidden = hidden.requires_grad(), for_head = head.requires_grad();
     Tensor total = at::zeros({}, hidden.options().dtype(wide).requires_grad(false));
@@ -87,11 +88,12 @@ int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary) {
   return std::max<int64_t>(1, (tokens + rows - 1) / rows);
 }
 
-Tensor fused_logits_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale, int64_t tiles) {
-  core::check_value(hidden.dim() == 2 && head.dim() == 2 && labels.dim() == 1 && hidden.size(1) == head.size(1) &&
-                        labels.size(0) == hidden.size(0),
-                    "[alst] the loss needs hidden [N, E], head [V, E] and labels [N]; got ", hidden.sizes(), ", ",
-                    head.sizes(), " and ", labels.sizes());
+Tensor fused_logits_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale,
+                         int64_t tiles) {
+  core::check_value(hidden.dim() == 2 && head.dim() == 2 && labels.dim() == 1 &&
+                        hidden.size(1) == head.size(1) && labels.size(0) == hidden.size(0),
+                    "[alst] the loss needs hidden [N, E], head [V, E] and labels [N]; got ", hidden.sizes(),
+                    ", ", head.sizes(), " and ", labels.sizes());
   return FusedLogitsLoss::apply(hidden, head, labels, scale, tiles);
 }
 

@@ -1,6 +1,7 @@
 // From hidden states to the loss without the logits of more than a tile of tokens.
 //   N tokens, E hidden size, V vocabulary.
-// ALST, arXiv:2506.13996, section 3.1.1; Liger Kernel, arXiv:2410.10989, section 3.2 (both gradients formed forward).
+// ALST, arXiv:2506.13996, section 3.1.1; Liger Kernel, arXiv:2410.10989, section 3.2 (both gradients formed
+// forward).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +15,10 @@ int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary);
 ///   hidden [N, E], head [V, E] of one dtype; labels [N], int64, -100: ignored; any other must be in [0, V).
 /// token loss = logsumexp(head h) - (head h)[label].
 ///
-/// Both gradients are formed in the forward pass, where they are wanted, the head's summed over tiles in fp32 at least;
-/// backward multiplies both by the upstream gradient. No tensor of [N, V] is made. Where every label is ignored the loss is
-/// 0 and so are the gradients, which are there all the same.
-at::Tensor fused_logits_loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels, double scale,
-                             int64_t tiles);
+/// Both gradients are formed in the forward pass, where they are wanted, the head's summed over tiles in fp32
+/// at least; backward multiplies both by the upstream gradient. No tensor of [N, V] is made. Where every
+/// label is ignored the loss is 0 and so are the gradients, which are there all the same.
+at::Tensor fused_logits_loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels,
+                             double scale, int64_t tiles);
 
 }  // namespace trireme::alst

@@ -12,23 +12,25 @@ namespace trireme::alst {
 
 /// The residual block  output = x + activated(x) down^T.
 struct Mlp {
-  /// [n, E] -> [n, I], each row by itself: norm, gate and up projections, activation. Runs without a graph in the forward
-  /// pass, with one in the backward pass.
+  /// [n, E] -> [n, I], each row by itself: norm, gate and up projections, activation. Runs without a graph in
+  /// the forward pass, with one in the backward pass.
   std::function<at::Tensor(const at::Tensor& tile)> activated;
   /// What `activated` reads and gradients are wanted of.
   std::vector<at::Tensor> parameters;
   at::Tensor down;  ///< [E, I]
 };
 
-/// Tiles such that one has about as many tokens as the hidden size, whose activations then are no larger than a weight.
+/// Tiles such that one has about as many tokens as the hidden size, whose activations then are no larger than
+/// a weight.
 int64_t automatic_mlp_tiles(int64_t tokens, int64_t hidden_size);
 
-/// x [N, E] -> [N, E]. Keeps x alone; the backward pass computes each tile's activations again, but not their projection
-/// down. Parameter gradients are summed over tiles in fp32 at least and handed over once, after the last. Tiles need not
-/// divide N, nor be fewer than it: the result does not depend on their number beyond rounding.
+/// x [N, E] -> [N, E]. Keeps x alone; the backward pass computes each tile's activations again, but not their
+/// projection down. Parameter gradients are summed over tiles in fp32 at least and handed over once, after
+/// the last. Tiles need not divide N, nor be fewer than it: the result does not depend on their number beyond
+/// rounding.
 ///
-/// `value_needed` false returns a tensor of the right shape and graph with arbitrary values, for a replayed checkpoint
-/// whose last operation this is.
+/// `value_needed` false returns a tensor of the right shape and graph with arbitrary values, for a replayed
+/// checkpoint whose last operation this is.
 at::Tensor tiled_mlp(const at::Tensor& x, const Mlp& mlp, int64_t tiles, bool value_needed = true);
 
 }  // namespace trireme::alst

@@ -6,7 +6,8 @@
 
 namespace trireme::alst {
 
-/// Calls visit(first, count) for each of `tiles` pieces of `rows` rows, as equal as they go; empty ones are left out.
+/// Calls visit(first, count) for each of `tiles` pieces of `rows` rows, as equal as they go; empty ones are
+/// left out.
 template <class Visit>
 void each_tile(int64_t rows, int64_t tiles, const Visit& visit) {
   tiles = std::max<int64_t>(1, std::min(tiles, rows));

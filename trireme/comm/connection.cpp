@@ -5,6 +5,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "trireme/comm/backend.h"
 #include "trireme/core/check.h"
@@ -17,6 +19,8 @@ struct Connection::State {
   c10::Device device;
   std::chrono::milliseconds timeout;
   bool local;
+  // How many groups of a name and first rank there were: keys in the store are never used twice.
+  std::map<std::pair<std::string, int64_t>, int64_t> groups = {};
 };
 
 namespace {
@@ -52,6 +56,24 @@ auto with_context(const std::string& what, const Connect& connect) {
   }
 }
 
+// Waits until all ranks of a group have come here. gloo's own wait for a missing rank has a limit of its own
+// and names nobody.
+void meet(c10d::Store& store, const std::vector<int64_t>& ranks, int64_t mine,
+          std::chrono::milliseconds timeout) {
+  std::vector<std::string> keys;
+  for (int64_t rank : ranks) keys.push_back("here/" + std::to_string(rank));
+  store.set("here/" + std::to_string(mine), std::string("1"));
+  try {
+    store.wait(keys, timeout);
+  } catch (const std::exception&) {
+    std::vector<int64_t> missing;
+    for (size_t i = 0; i < keys.size(); ++i)
+      if (!store.check({keys[i]})) missing.push_back(ranks[i]);
+    throw std::runtime_error(core::concatenate("ranks ", at::IntArrayRef(missing), " did not come within ",
+                                               double(timeout.count()) / 1000, " s"));
+  }
+}
+
 }  // namespace
 
 Connection::Connection(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size, c10::Device device,
@@ -83,7 +105,9 @@ Group Connection::group(const std::string& name, const std::vector<int64_t>& ran
   if (size == 1) return Group(name, c10::make_intrusive<c10d::ProcessGroup>(rank, size));
   return with_context(core::concatenate("connecting the ", size, " ranks of group '", name, "'"), [&] {
     auto store = c10::make_intrusive<c10d::PrefixStore>(
-        core::concatenate("trireme/", name, "/", ranks.front(), "/"), state_->store);
+        core::concatenate("trireme/", name, "/", ranks.front(), "/", state_->groups[{name, ranks.front()}]++),
+        state_->store);
+    meet(*store, ranks, state_->rank, state_->timeout);
     BackendOptions options{store, rank, size, state_->timeout, state_->local};
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
     group->setBackend(c10::DeviceType::CPU, Kind::GLOO, make_gloo_backend(options));

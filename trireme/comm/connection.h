@@ -41,7 +41,7 @@ class Connection {
 
  private:
   struct State;
-  std::shared_ptr<const State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace trireme::comm

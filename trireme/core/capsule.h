@@ -23,7 +23,8 @@ c10::IValue to_capsule(Value value) {
   return c10::IValue::make_capsule(c10::make_intrusive<detail::Capsule<Value>>(std::move(value)));
 }
 
-/// A reference to what `to_capsule<Value>` stored; valid as long as the capsule. The type is the caller's word.
+/// A reference to what `to_capsule<Value>` stored; valid as long as the capsule. The type is the caller's
+/// word.
 template <class Value>
 Value& from_capsule(const c10::IValue& capsule) {
   return static_cast<detail::Capsule<Value>*>(capsule.toCapsule().get())->value;

@@ -22,11 +22,12 @@ struct AdamWOptions {
 /// Holds both moments of every unit's optimizer range, in the masters' dtype. The units must outlive it.
 class AdamW {
  public:
-  AdamW(std::vector<Unit*> units, const AdamWOptions& options);
+  explicit AdamW(std::vector<Unit*> units);
 
-  /// Updates the masters from `gradient()` and publishes them; gradients are cleared. Call after `finish_gradients` of
-  /// every unit. Gradients are taken times `gradient_scale`.
-  void step(double learning_rate, double gradient_scale);
+  /// Updates the masters from `gradient()` and publishes them; gradients are cleared. Call after
+  /// `finish_gradients` of every unit. Gradients are taken times `gradient_scale`. Options may change from
+  /// step to step, as schedules have it.
+  void step(const AdamWOptions& options, double learning_rate, double gradient_scale);
 
   /// Steps taken.
   int64_t steps() const { return steps_; }
@@ -35,17 +36,16 @@ class AdamW {
   struct Moments {
     at::Tensor first, second;  // like the unit's master
   };
-  void update(Unit& unit, const Moments& moments, double learning_rate);
+  void update(Unit& unit, const Moments& moments, const AdamWOptions& options, double learning_rate);
 
   std::vector<Unit*> units_;
-  AdamWOptions options_;
   std::vector<Moments> moments_;
   at::Tensor step_;  // [], what the fused kernel reads
   int64_t steps_ = 0;
 };
 
-/// The 2-norm of all units' finished gradients together, over the whole model: the same number on every rank of `world`.
-/// One small all-reduce where gradients are partitioned.
+/// The 2-norm of all units' finished gradients together, over the whole model: the same number on every rank
+/// of `world`. One small all-reduce where gradients are partitioned.
 double gradient_norm(const std::vector<Unit*>& units, const comm::Group& world);
 
 /// What gradients of norm `norm` are multiplied by so that theirs is at most `limit`; 1 where limit is 0.

@@ -16,8 +16,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// The identity, whose backward pass is the end of the units'. `anchor` requires a gradient, so that the units' parameters
-// stay in the graph of an input that does not.
+// The identity, whose backward pass is the end of the units'. `anchor` requires a gradient, so that the
+// units' parameters stay in the graph of an input that does not.
 struct Enter : Function<Enter> {
   struct Saved {
     Coordinator* coordinator;
@@ -48,7 +48,8 @@ struct Leave : Function<Leave> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
     for (size_t i = 0; i < saved.units.size(); ++i)
-      core::check_value(saved.units[i]->generation() == saved.generations[i], "[zero] a graph must be run backward before "
+      core::check_value(saved.units[i]->generation() == saved.generations[i],
+                        "[zero] a graph must be run backward before "
                         "the parameters change; got one made before the last optimizer step for unit '",
                         saved.units[i]->name(), "'; run forward again");
     saved.coordinator->before_backward(saved.units);
@@ -59,7 +60,8 @@ struct Leave : Function<Leave> {
 // Raises `after` unless told that all went well: an exception must not leave units held.
 class ForwardScope {
  public:
-  ForwardScope(Coordinator& coordinator, const Coordinator::Units& units) : coordinator_(coordinator), units_(units) {
+  ForwardScope(Coordinator& coordinator, const Coordinator::Units& units)
+      : coordinator_(coordinator), units_(units) {
     coordinator_.before_forward(units_);
   }
   ~ForwardScope() { coordinator_.after_forward(units_, backward_follows); }

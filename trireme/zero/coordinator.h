@@ -14,12 +14,13 @@ namespace trireme::zero {
 /// What a unit's backward pass reads of it.
 enum class BackwardNeeds {
   values,     ///< parameters: gathered again
-  gradients,  ///< nothing: gradients only arrive, as for an embedding, or a loss that formed its gradients forward
+  gradients,  ///< nothing: gradients only arrive, as for an embedding, or a loss that formed its gradients
+              ///< forward
 };
 
-/// Counts the uses of each unit: gathered at the first, released after the last; gradients are reduced once, after the
-/// last backward use. One a rank; every rank must raise the same events in the same order. Not thread-safe. Whoever raises
-/// events by hand, as hooks of another language do, pairs before and after.
+/// Counts the uses of each unit: gathered at the first, released after the last; gradients are reduced once,
+/// after the last backward use. One a rank; every rank must raise the same events in the same order. Not
+/// thread-safe. Whoever raises events by hand, as hooks of another language do, pairs before and after.
 class Coordinator {
  public:
   using Units = std::vector<Unit*>;
@@ -30,13 +31,13 @@ class Coordinator {
   void before_backward(const Units& units);
   void after_backward(const Units& units);
 
-  /// When a backward pass is over: releases and reduces what raised no `after_backward`, since its input needed no
-  /// gradient.
+  /// When a backward pass is over: releases and reduces what raised no `after_backward`, since its input
+  /// needed no gradient.
   void end_backward();
 
-  /// `output = body(input)` between the forward events, with nodes in the graph that raise the backward events: output's
-  /// gradient arrives before the units' backward pass, input's gradient leaves after it. [any shape] -> [any shape].
-  /// Without grad mode there are no nodes. The units must outlive the graph.
+  /// `output = body(input)` between the forward events, with nodes in the graph that raise the backward
+  /// events: output's gradient arrives before the units' backward pass, input's gradient leaves after it.
+  /// [any shape] -> [any shape]. Without grad mode there are no nodes. The units must outlive the graph.
   at::Tensor around(const Units& units, BackwardNeeds needs, const at::Tensor& input,
                     const std::function<at::Tensor(const at::Tensor&)>& body);
 

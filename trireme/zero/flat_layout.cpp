@@ -14,15 +14,19 @@ int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step;
 
 }  // namespace
 
-Range intersection(const Range& a, const Range& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+Range intersection(const Range& a, const Range& b) {
+  return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+}
 
-FlatLayout::FlatLayout(std::vector<ParameterSpec> specs, int64_t ranks) : specs_(std::move(specs)), ranks_(ranks) {
+FlatLayout::FlatLayout(std::vector<ParameterSpec> specs, int64_t ranks)
+    : specs_(std::move(specs)), ranks_(ranks) {
   core::check_value(ranks > 0, "[zero] parameters are laid out for at least one rank; got ", ranks);
   int64_t place = 0;
   for (const auto& spec : specs_) {
     core::check_value(std::all_of(spec.shape.begin(), spec.shape.end(), [](int64_t n) { return n >= 0; }),
                       "[zero] a parameter's shape holds no negative size; got parameter '", spec.name, "'");
-    const int64_t count = std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
+    const int64_t count =
+        std::accumulate(spec.shape.begin(), spec.shape.end(), int64_t{1}, std::multiplies<>());
     parameters_.push_back({place, place + count});
     numel_ += count;
     place = round_up(place + count, kAlignment);

@@ -22,7 +22,8 @@ struct Range {
 
 Range intersection(const Range& a, const Range& b);
 
-/// Parameters in the order given, each aligned, then padding up to equal shards. Padding belongs to no parameter.
+/// Parameters in the order given, each aligned, then padding up to equal shards. Padding belongs to no
+/// parameter.
 class FlatLayout {
  public:
   FlatLayout(std::vector<ParameterSpec> specs, int64_t ranks);
@@ -30,16 +31,16 @@ class FlatLayout {
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   size_t size() const { return specs_.size(); }
 
-  int64_t numel() const { return numel_; }              ///< of the parameters alone
-  int64_t padded() const { return padded_; }            ///< of the flat buffer
+  int64_t numel() const { return numel_; }    ///< of the parameters alone
+  int64_t padded() const { return padded_; }  ///< of the flat buffer
   int64_t shard_size() const { return padded_ / ranks_; }
   Range shard(int64_t rank) const { return {rank * shard_size(), (rank + 1) * shard_size()}; }
 
   /// Parameter `index` in the flat buffer.
   Range parameter(size_t index) const { return parameters_[index]; }
 
-  /// `range` of the flat buffer cut into pieces that all do, or all do not, take weight decay. Padding goes with its
-  /// neighbour: its gradient is zero.
+  /// `range` of the flat buffer cut into pieces that all do, or all do not, take weight decay. Padding goes
+  /// with its neighbour: its gradient is zero.
   struct DecayPiece {
     Range range;
     bool decay;

@@ -6,12 +6,13 @@
 
 namespace trireme::zero {
 
-/// ZeRO's stages (arXiv:1910.02054, section 3) are three switches of one mechanism; each includes the one above it.
+/// ZeRO's stages (arXiv:1910.02054, section 3) are three switches of one mechanism; each includes the one
+/// above it.
 enum class Stage {
-  replicated = 0,            ///< every rank holds everything; gradients are summed
-  optimizer_states = 1,      ///< masters and moments are partitioned
-  gradients = 2,             ///< and the gradients that wait for the step
-  parameters = 3,            ///< and the parameters themselves
+  replicated = 0,        ///< every rank holds everything; gradients are summed
+  optimizer_states = 1,  ///< masters and moments are partitioned
+  gradients = 2,         ///< and the gradients that wait for the step
+  parameters = 3,        ///< and the parameters themselves
 };
 
 /// How gradients of the ranks are combined.
@@ -22,8 +23,9 @@ enum class GradientReduction {
 
 struct Options {
   Stage stage = Stage::parameters;
-  at::ScalarType dtype = at::kFloat;           ///< of parameters and of their gradients
-  at::ScalarType reduction_dtype = at::kFloat; ///< gradients of the ranks are added up in this, or the dtype if wider
+  at::ScalarType dtype = at::kFloat;  ///< of parameters and of their gradients
+  at::ScalarType reduction_dtype =
+      at::kFloat;  ///< gradients of the ranks are added up in this, or the dtype if wider
   GradientReduction reduction = GradientReduction::sum;
   at::Device device = at::kCPU;
 

@@ -7,7 +7,8 @@ namespace trireme::zero {
 
 using at::Tensor;
 
-Tensor tensor_without_memory(at::IntArrayRef shape, at::ScalarType dtype, at::Device device, const std::string& message) {
+Tensor tensor_without_memory(at::IntArrayRef shape, at::ScalarType dtype, at::Device device,
+                             const std::string& message) {
   const auto bytes = size_t(c10::multiply_integers(shape)) * c10::elementSize(dtype);
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                        at::DataPtr(nullptr, device), /*allocator=*/nullptr,

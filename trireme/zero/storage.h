@@ -1,8 +1,8 @@
 // A parameter keeps its shape while its memory comes and goes.
 //
-// Each parameter owns a StorageImpl. Without memory, any use of the parameter's values, in C++ or Python, in forward or
-// in backward, raises the text that it was released with. What autograd saved for backward shares the StorageImpl, and so
-// revives when memory is lent again.
+// Each parameter owns a StorageImpl. Without memory, any use of the parameter's values, in C++ or Python, in
+// forward or in backward, raises the text that it was released with. What autograd saved for backward shares
+// the StorageImpl, and so revives when memory is lent again.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,8 @@ at::Tensor tensor_without_memory(at::IntArrayRef shape, at::ScalarType dtype, at
 /// Takes the tensor's memory away; from now on reading it raises `message`.
 void drop_memory(const at::Tensor& tensor, const std::string& message);
 
-/// The tensor's memory becomes `flat`'s from element `offset` on. It holds a reference to `flat` until `drop_memory`.
+/// The tensor's memory becomes `flat`'s from element `offset` on. It holds a reference to `flat` until
+/// `drop_memory`.
 void lend_memory(const at::Tensor& tensor, const at::Tensor& flat, int64_t offset);
 
 }  // namespace trireme::zero

@@ -48,9 +48,12 @@ void fill_gaps(const Tensor& flat, const FlatLayout& layout, const std::vector<b
 
 std::string_view name_of(State state) {
   switch (state) {
-    case State::not_available: return "not_available";
-    case State::in_flight: return "in_flight";
-    case State::available: return "available";
+    case State::not_available:
+      return "not_available";
+    case State::in_flight:
+      return "in_flight";
+    case State::available:
+      return "available";
   }
   return "unknown";
 }
@@ -74,26 +77,30 @@ Unit::Unit(std::string name, std::vector<ParameterSpec> specs, const Options& op
   const Tensor& updated = options_.partitions_optimizer() ? shard_ : flat_;
   master_ = options_.dtype == options_.master_dtype() ? updated : updated.to(options_.master_dtype());
   for (size_t i = 0; i < layout_.size(); ++i) {
-    Tensor tensor = tensor_without_memory(layout_.specs()[i].shape, options.dtype, options.device, partitioned_message(i));
+    Tensor tensor = tensor_without_memory(layout_.specs()[i].shape, options.dtype, options.device,
+                                          partitioned_message(i));
     tensor.requires_grad_(true);
     torch::autograd::impl::set_post_acc_grad_hooks(tensor, std::make_unique<CollectGradient>(*this, i));
     parameters_.push_back(std::move(tensor));
   }
   if (!options_.partitions_parameters()) {
-    for (size_t i = 0; i < layout_.size(); ++i) lend_memory(parameters_[i], flat_, layout_.parameter(i).begin);
+    for (size_t i = 0; i < layout_.size(); ++i)
+      lend_memory(parameters_[i], flat_, layout_.parameter(i).begin);
     state_ = State::available;
   }
 }
 
 // Graphs may outlive the unit: what they hold of it must not call back.
 Unit::~Unit() {
-  for (const auto& parameter : parameters_) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  for (const auto& parameter : parameters_)
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
 std::string Unit::partitioned_message(size_t index) const {
-  return core::concatenate("[zero] parameter '", layout_.specs()[index].name, "' is partitioned over ", group_.size(),
-                           " ranks and its values are not here; got a use of them while unit '", name_,
-                           "' is not gathered; use it inside the unit's forward or backward pass, or gather it first");
+  return core::concatenate(
+      "[zero] parameter '", layout_.specs()[index].name, "' is partitioned over ", group_.size(),
+      " ranks and its values are not here; got a use of them while unit '", name_,
+      "' is not gathered; use it inside the unit's forward or backward pass, or gather it first");
 }
 
 bool Unit::accumulates_whole() const { return !options_.partitions_gradients() || group_.size() == 1; }
@@ -109,12 +116,14 @@ Range Unit::stored(size_t index) const {
 }
 
 void Unit::write(size_t index, int64_t first, const Tensor& values) {
-  core::check_value(!options_.partitions_parameters() || state_ == State::not_available, "[zero] values of unit '", name_,
-                    "' are written while it is not gathered; got state ", name_of(state_), "; release it first");
+  core::check_value(!options_.partitions_parameters() || state_ == State::not_available,
+                    "[zero] values of unit '", name_, "' are written while it is not gathered; got state ",
+                    name_of(state_), "; release it first");
   const Range all = layout_.parameter(index);
   const Range written{all.begin + first, all.begin + first + values.numel()};
   core::check_value(first >= 0 && written.end <= all.end, "[zero] values must lie inside parameter '",
-                    layout_.specs()[index].name, "' of ", all.count(), " elements; got ", values.numel(), " from ", first);
+                    layout_.specs()[index].name, "' of ", all.count(), " elements; got ", values.numel(),
+                    " from ", first);
   const Tensor source = values.detach().reshape({-1});
   const auto copy = [&](const Tensor& target, const Range& held) {
     const Range common = intersection(written, held);
@@ -138,7 +147,8 @@ void Unit::move_to(State next, std::string_view action) {
       state_ = next;
       return;
     }
-  throw core::ValueError(core::concatenate("[zero] unit '", name_, "' cannot ", action, "; got state ", name_of(state_),
+  throw core::ValueError(core::concatenate("[zero] unit '", name_, "' cannot ", action, "; got state ",
+                                           name_of(state_),
                                            "; gather a unit once, and release it once after its last use"));
 }
 
@@ -174,11 +184,13 @@ void Unit::collect(size_t index, const Tensor& gradient) {
   core::check_internal(gradient.sizes() == parameters_[index].sizes(), "[zero] the gradient of parameter '",
                        layout_.specs()[index].name, "' must have its shape; got ", gradient.sizes(), " for ",
                        parameters_[index].sizes());
-  // Whole gradients wait in the masters' dtype and from step to step; partitioned ones only until the reduction.
+  // Whole gradients wait in the masters' dtype and from step to step; partitioned ones only until the
+  // reduction.
   Tensor& buffer = accumulates_whole() ? gradient_ : flat_gradient_;
   if (!buffer.defined())
     buffer = accumulates_whole()
-                 ? at::empty({layout_.padded()}, at::TensorOptions(options_.master_dtype()).device(options_.device))
+                 ? at::empty({layout_.padded()},
+                             at::TensorOptions(options_.master_dtype()).device(options_.device))
                  : pool_->take(layout_.padded(), options_.dtype, options_.device);
   Tensor place = part(buffer, layout_.parameter(index)).view(gradient.sizes());
   collected_[index] ? place.add_(gradient) : place.copy_(gradient);
@@ -187,7 +199,8 @@ void Unit::collect(size_t index, const Tensor& gradient) {
 
 void Unit::reduce_gradients() {
   if (accumulates_whole()) return;
-  if (!flat_gradient_.defined()) flat_gradient_ = pool_->take(layout_.padded(), options_.dtype, options_.device);
+  if (!flat_gradient_.defined())
+    flat_gradient_ = pool_->take(layout_.padded(), options_.dtype, options_.device);
   fill_gaps(flat_gradient_, layout_, collected_);
   collected_.assign(layout_.size(), false);
   const auto sum_dtype = c10::promoteTypes(options_.dtype, options_.reduction_dtype);

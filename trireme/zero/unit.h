@@ -23,12 +23,14 @@ enum class State { not_available, in_flight, available };
 
 std::string_view name_of(State state);
 
-/// Parameters of one flat buffer, the group's ranks each owning one equal shard of it. Parameters keep their shape always.
+/// Parameters of one flat buffer, the group's ranks each owning one equal shard of it. Parameters keep their
+/// shape always.
 ///
-/// Under stage 3 their values are there only between `gather` and `release`; otherwise any use of them is an error that
-/// names the parameter. Under the other stages they are always there, and both do nothing. Gradients are taken from
-/// parameters as soon as autograd has accumulated them. Every rank must call gather, reduce_gradients, finish_gradients
-/// and publish in the same order. Neither copied nor moved: parameters point here.
+/// Under stage 3 their values are there only between `gather` and `release`; otherwise any use of them is an
+/// error that names the parameter. Under the other stages they are always there, and both do nothing.
+/// Gradients are taken from parameters as soon as autograd has accumulated them. Every rank must call gather,
+/// reduce_gradients, finish_gradients and publish in the same order. Neither copied nor moved: parameters
+/// point here.
 class Unit {
  public:
   /// Values are zero until `write`. `pool` lends the flat buffers that come and go.
@@ -49,11 +51,13 @@ class Unit {
 
   // Values.
 
-  /// The elements of parameter `index`, counted from its own first, that this rank stores: all of them or its shard's.
+  /// The elements of parameter `index`, counted from its own first, that this rank stores: all of them or its
+  /// shard's.
   Range stored(size_t index) const;
 
-  /// Sets elements [first, first + values.numel()) of parameter `index`, of which the rank stores what it owns. `values`
-  /// may be of any dtype and shape. The masters keep their full precision. Not while the unit is gathered.
+  /// Sets elements [first, first + values.numel()) of parameter `index`, of which the rank stores what it
+  /// owns. `values` may be of any dtype and shape. The masters keep their full precision. Not while the unit
+  /// is gathered.
   void write(size_t index, int64_t first, const at::Tensor& values);
 
   /// Starts filling the flat buffer; `wait_gathered` ends it. An error unless the unit is not_available.
@@ -69,14 +73,15 @@ class Unit {
   /// Adds this rank's gradient of parameter `index` to those collected since the last reduction.
   void collect(size_t index, const at::Tensor& gradient);
 
-  /// After a backward pass through the unit: where gradients are partitioned, reduces what was collected (zeros where
-  /// nothing was) and adds this rank's part to `gradient()`.
+  /// After a backward pass through the unit: where gradients are partitioned, reduces what was collected
+  /// (zeros where nothing was) and adds this rank's part to `gradient()`.
   void reduce_gradients();
 
   /// Before the optimizer's step: makes `gradient()` the reduced gradient, zeros where there was none.
   void finish_gradients();
 
-  /// fp32 or wider, of the elements in `optimizer_range()`. Defined between `finish_gradients` and `clear_gradients`.
+  /// fp32 or wider, of the elements in `optimizer_range()`. Defined between `finish_gradients` and
+  /// `clear_gradients`.
   const at::Tensor& gradient() const { return gradient_; }
   void clear_gradients() { gradient_.reset(); }
 

@@ -1,0 +1,262 @@
+#include "trireme/train/trainer.h"
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "trireme/comm/mesh.h"
+#include "trireme/core/check.h"
+#include "trireme/core/memory.h"
+#include "trireme/data/sampler.h"
+#include "trireme/model/weights.h"
+#include "trireme/train/engine.h"
+#include "trireme/train/metrics.h"
+#include "trireme/train/progress.h"
+
+namespace trireme::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+c10::Device choose_device(DeviceChoice choice, const comm::Environment& environment) {
+  const bool has_cuda = at::globalContext().hasCUDA();
+  core::check_value(choice != DeviceChoice::cuda || has_cuda,
+                    "[train] device \"cuda\" needs a CUDA build of torch and a "
+                    "device that it sees; got neither; run `trireme info`, or set \"device\" to \"cpu\"");
+  if (choice == DeviceChoice::cpu || !has_cuda) return at::kCPU;
+  const c10::Device device(at::kCUDA, c10::DeviceIndex(environment.local_rank));
+  at::accelerator::setDeviceIndex(device.index());
+  return device;
+}
+
+zero::Options zero_options(const Options& options, c10::Device device) {
+  return {
+      .stage = zero::Stage(options.zero_stage),
+      .dtype = options.bf16 ? at::kBFloat16 : at::kFloat,
+      .reduction_dtype = options.communication_type == CommunicationType::bf16 ? at::kBFloat16 : at::kFloat,
+      .reduction = zero::GradientReduction::sum,
+      .device = device};
+}
+
+std::optional<int64_t> tile_count(const Tiles& tiles, int64_t off) {
+  if (tiles.mode == Tiles::Mode::automatic) return std::nullopt;
+  return tiles.mode == Tiles::Mode::off ? off : tiles.count;
+}
+
+model::ForwardOptions forward_options(const Options& options) {
+  model::ForwardOptions forward;
+  switch (options.checkpoint_policy) {
+    case CheckpointPolicy::none:
+      forward.recompute = model::Recompute::nothing;
+      break;
+    case CheckpointPolicy::layer:
+      forward.recompute = model::Recompute::layer;
+      break;
+    case CheckpointPolicy::keep_attention:
+      forward.recompute = model::Recompute::all_but_attention;
+      break;
+  }
+  forward.mlp_tiles = tile_count(options.tiling.mlp, 0);
+  forward.loss_tiles = tile_count(options.tiling.loss, 1);  // fused in any case: then in one tile
+  return forward;
+}
+
+model::Config read_model_config(const ModelOptions& options) {
+  return options.path.empty() ? model::parse_config(options.config, "model.config")
+                              : model::read_config(options.path);
+}
+
+// Rows of the token file as the batches of this rank.
+class Batches {
+ public:
+  Batches(const Options& options, const comm::Mesh& mesh, int64_t vocabulary, c10::Device device)
+      : options_(options),
+        mesh_(mesh),
+        file_(options.data.path),
+        sampler_(file_,
+                 {{options.data.sequence_length, options.data.shuffle, uint64_t(options.seed)}, vocabulary}),
+        layout_{options.gradient_accumulation_steps, mesh.data.size(), options.micro_batch_size},
+        device_(device) {}
+
+  // The micro-batches of optimizer step `step`, from 0.
+  std::vector<sp::SlicedBatch> of_step(int64_t step) {
+    std::vector<sp::SlicedBatch> all;
+    for (int64_t a = 0; a < options_.gradient_accumulation_steps; ++a) all.push_back(micro_batch(step, a));
+    return all;
+  }
+
+  const data::TokenFile& file() const { return file_; }
+  int64_t rows_in_first_epoch() { return sampler_.rows_in_epoch(0); }
+
+ private:
+  sp::SlicedBatch micro_batch(int64_t step, int64_t accumulation) {
+    std::vector<at::Tensor> tokens, labels;
+    sp::SequenceBatch batch;
+    for (int64_t sample = 0; sample < options_.micro_batch_size; ++sample) {
+      auto row = sampler_.row(layout_.row(step, accumulation, mesh_.data.rank(), sample));
+      tokens.push_back(at::tensor(row.tokens));
+      labels.push_back(at::tensor(row.labels));
+      batch.document_lengths.push_back(std::move(row.document_lengths));
+    }
+    batch.tokens = at::stack(tokens);
+    batch.labels = at::stack(labels);
+    auto slice = sp::slice_batch(batch, mesh_.sequence.rank(), mesh_.sequence.size());
+    slice.tokens = slice.tokens.to(device_);
+    slice.labels = slice.labels.to(device_);
+    slice.positions = slice.positions.to(device_);
+    return slice;
+  }
+
+  const Options& options_;
+  const comm::Mesh& mesh_;
+  data::TokenFile file_;
+  data::Sampler sampler_;
+  data::BatchLayout layout_;
+  c10::Device device_;
+};
+
+std::map<std::string, std::map<std::string, int64_t>> bytes_sent(const comm::Mesh& mesh) {
+  std::map<std::string, std::map<std::string, int64_t>> sent;
+  for (const comm::Group* group : {&mesh.world, &mesh.sequence, &mesh.data})
+    for (size_t c = 0; c < comm::kCollectives; ++c) {
+      const auto collective = comm::Collective(c);
+      if (const int64_t bytes = group->traffic().bytes(collective); bytes > 0)
+        sent[std::string(comm::name_of(collective))][group->name()] = bytes;
+    }
+  return sent;
+}
+
+// What was sent since `before`.
+std::map<std::string, std::map<std::string, int64_t>> difference(
+    std::map<std::string, std::map<std::string, int64_t>> now,
+    const std::map<std::string, std::map<std::string, int64_t>>& before) {
+  for (const auto& [collective, groups] : before)
+    for (const auto& [group, bytes] : groups) now[collective][group] -= bytes;
+  return now;
+}
+
+int64_t largest_peak(const comm::Mesh& mesh, c10::Device device) {
+  at::Tensor peak = at::tensor(core::peak_memory_bytes(device));
+  return mesh.world.all_reduce(peak, "the peak memory", comm::Reduction::max).item<int64_t>();
+}
+
+void record_options(const Options& options) {
+  const std::filesystem::path directory = options.output;
+  std::filesystem::create_directories(directory);
+  std::ofstream file(directory / "options.json");
+  file << to_json(options).dump(2) << '\n';
+  core::check_value(bool(file.flush()), "[train] cannot write ", (directory / "options.json").string(),
+                    "; see that the disk has room and the directory may be written to");
+}
+
+int64_t parameter_count(const model::Decoder& decoder) {
+  int64_t count = 0;
+  for (const auto* unit : decoder.units()) count += unit->layout().numel();
+  return count;
+}
+
+std::string describe(const Options& options, const comm::Environment& environment,
+                     const model::Decoder& decoder, Batches& batches, const comm::Mesh& mesh) {
+  return core::concatenate(
+      "model      ", model::architecture_name(decoder.config().architecture), ", ",
+      format_count(double(parameter_count(decoder))), " parameters, ", options.bf16 ? "bf16" : "fp32",
+      options.model.path.empty() ? ", from scratch" : ", from " + options.model.path, "\ndata       ",
+      options.data.path, ": ", batches.file().documents(), " documents, ",
+      format_count(double(batches.file().token_count())), " tokens, ", batches.rows_in_first_epoch(),
+      " rows of ", options.data.sequence_length, " an epoch", "\nranks      ", mesh.world.size(), " (",
+      environment.origin, "): sequence parallel ", mesh.sequence.size(), ", data parallel ", mesh.data.size(),
+      ", ZeRO stage ", options.zero_stage, "\noutput     ", options.output, "\n");
+}
+
+// What rank 0 tells the user.
+class Reporter {
+ public:
+  Reporter(const Options& options, const std::string& description)
+      : metrics_((std::filesystem::path(options.output) / "metrics.jsonl").string()),
+        progress_(std::cout,
+                  progress_style([](const char* name) { return std::getenv(name); }, isatty(STDOUT_FILENO)),
+                  options.steps) {
+    std::cout << description << std::flush;
+  }
+  void report(const StepReport& step) {
+    metrics_.write(step);
+    progress_.show(step);
+  }
+  void finish() { progress_.finish(); }
+
+ private:
+  MetricsWriter metrics_;
+  Progress progress_;
+};
+
+void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, Batches& batches,
+                c10::Device device, Reporter* reporter) {
+  for (int64_t step = 0; step < options.steps; ++step) {
+    const auto start = Clock::now();
+    const auto sent_before = bytes_sent(mesh);
+    const auto beta = betas(options.scheduler, step, options.optimizer.betas);
+    const double rate = learning_rate(options.scheduler, step);
+    const auto result = engine.step(batches.of_step(step),
+                                    {.beta1 = beta.first,
+                                     .beta2 = beta.second,
+                                     .eps = options.optimizer.eps,
+                                     .weight_decay = options.optimizer.weight_decay},
+                                    rate);
+    const auto sent = difference(bytes_sent(mesh), sent_before);
+    const int64_t peak = largest_peak(mesh, device);
+    if (!reporter) continue;
+    reporter->report({.step = step + 1,
+                      .loss = result.loss,
+                      .grad_norm = result.gradient_norm,
+                      .learning_rate = rate,
+                      .tokens = result.targets,
+                      .step_seconds = std::chrono::duration<double>(Clock::now() - start).count(),
+                      .peak_memory_bytes = peak,
+                      .bytes_sent = sent});
+  }
+}
+
+}  // namespace
+
+void train(const Options& options, const comm::Environment& environment) {
+  check_world(options, environment.world_size);
+  const auto device = choose_device(options.device, environment);
+  const auto config = read_model_config(options.model);
+  const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
+  const auto connection = comm::Connection::open(environment, device, timeout);
+  const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);
+  model::Decoder decoder(config, zero_options(options, device), mesh);
+  if (options.model.path.empty())
+    model::initialize_weights(decoder, options.seed);
+  else
+    model::load_weights(decoder, model::WeightFiles::open(options.model.path));
+  Batches batches(options, mesh, config.vocabulary_size, device);
+  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping);
+
+  std::unique_ptr<Reporter> reporter;
+  if (mesh.world.rank() == 0) {
+    record_options(options);
+    reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
+  }
+  take_steps(options, mesh, engine, batches, device, reporter.get());
+  const auto saved = std::filesystem::path(options.output) / "model";
+  model::save_weights(decoder, saved, options.model.path);
+  mesh.world.barrier("the end of the run");
+  if (!reporter) return;
+  reporter->finish();
+  std::cout << "saved      " << saved.string() << " (Hugging Face format), " << options.output
+            << "/metrics.jsonl\n"
+            << std::flush;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,15 @@
+// A whole training run, from options to a trained model directory.
+#pragma once
+
+#include "trireme/comm/environment.h"
+#include "trireme/train/options.h"
+
+namespace trireme::train {
+
+/// Trains as one rank of a run: joins the others, builds or loads the model, takes every step, and saves.
+/// Rank 0 writes `output`/options.json, metrics.jsonl and model/, and shows progress on standard output.
+/// Returns when all ranks are done. Throws `core::ValueError` for what the user can mend,
+/// `core::CommunicationError` where ranks lose each other.
+void train(const Options& options, const comm::Environment& environment);
+
+}  // namespace trireme::train
