@@ -12,6 +12,9 @@ namespace trireme::cli {
 /// Runs a subcommand after the command line was parsed and gives the exit code. Throws what went wrong.
 using Action = std::function<int()>;
 
+/// `trireme train RUN.json`. `chosen` is set when this subcommand was named.
+void add_train(CLI::App& program, Action& chosen);
+
 /// `trireme prepare PATHS... --output FILE`.
 void add_prepare(CLI::App& program, Action& chosen);
 

@@ -23,8 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTick{50};   // longest sleep: endings and time limits are looked at this often
-constexpr milliseconds kHeld{300};  // how long a line of standard error waits: see rank_output.h
+constexpr milliseconds kTick{50};       // longest sleep: endings and time limits are looked at this often
+constexpr milliseconds kEnding{30000};  // longest time that a rank may take to end after it said why
+constexpr milliseconds kHeld{300};      // how long a line of standard error waits: see rank_output.h
 
 /// The state of one `launch`.
 class Launch {
@@ -43,7 +44,7 @@ class Launch {
       if (!exit_code_) judge();
       if (kill_time_ && Clock::now() >= *kill_time_) send(SIGKILL);
     }
-    output_.release(Clock::time_point::max());
+    output_.release_all();
     return exit_code_.value_or(kSuccess);
   }
 
@@ -122,8 +123,15 @@ class Launch {
     }
     if (!suspect_)
       output_.release(Clock::now() - kHeld);
-    else if (all_ended || Clock::now() >= verdict_time_)
+    else if (all_ended || Clock::now() >= verdict_time_ + (another_is_ending() ? kEnding : milliseconds(0)))
       blame(*suspect_);
+  }
+
+  /// Whether a rank has said that it fails for a reason of its own, and only takes its time to end.
+  bool another_is_ending() const {
+    for (int64_t rank = 0; rank < options_.ranks; ++rank)
+      if (output_.announced(rank).value_or(kPeerLost) != kPeerLost) return true;
+    return false;
   }
 
   /// Ctrl-C on a terminal reaches ranks and launcher alike: the launcher's part may come a moment later.
@@ -135,10 +143,12 @@ class Launch {
     read_and_reap(rank);  // its last words
     const Ending& ending = *ranks_[size_t(rank)]->ending();
     output_.keep_only(rank);
-    output_.say(core::concatenate("rank ", rank, " of ", options_.ranks, " ended with ", ending.text(),
+    const bool lost = ending.signal == 0 && ending.code == kPeerLost;
+    output_.say(core::concatenate("rank ", rank, " of ", options_.ranks, " ended with ",
+                                  lost ? "no answer from another rank" : ending.text(),
                                   "; ending the others"));
     if (ending.signal != 0) return end(kSignalBase + ending.signal, SIGTERM);
-    end(ending.code == kPeerLost ? kFailure : ending.code, SIGTERM);
+    end(lost ? kFailure : ending.code, SIGTERM);
   }
 
   void end(int exit_code, int signal) {

@@ -9,31 +9,34 @@
 #include <new>
 
 #include "cli/commands.h"
+#include "cli/error_mark.h"
 #include "cli/exit_codes.h"
 #include "trireme/core/check.h"
 
 namespace trireme::cli {
 namespace {
 
-int report(std::string_view message, int exit_code) {
+/// Ends this process at once: LibTorch takes half a second to unload, in which nobody would know why.
+[[noreturn]] void report(std::string_view message, int exit_code) {
+  const bool launched = std::getenv("TRIREME_LAUNCHER") != nullptr;
   std::cout << std::flush;
-  std::cerr << "error: " << message << std::endl;
-  return exit_code;
+  std::cerr << (launched ? error_mark(exit_code) : "") << "error: " << message << std::endl;
+  std::_Exit(exit_code);
 }
 
 int run(const Action& action) {
   try {
     return action();
   } catch (const core::ValueError& error) {
-    return report(error.what(), kUserError);
+    report(error.what(), kUserError);
   } catch (const core::CommunicationError& error) {
-    return report(error.what(), std::getenv("TRIREME_LAUNCHER") ? kPeerLost : kFailure);
+    report(error.what(), std::getenv("TRIREME_LAUNCHER") ? kPeerLost : kFailure);
   } catch (const c10::Error& error) {
-    return report(error.what_without_backtrace(), kFailure);
+    report(error.what_without_backtrace(), kFailure);
   } catch (const std::bad_alloc&) {
-    return report("out of memory", kFailure);
+    report("out of memory", kFailure);
   } catch (const std::exception& error) {
-    return report(error.what(), kFailure);
+    report(error.what(), kFailure);
   }
 }
 
@@ -43,8 +46,10 @@ int run(int count, char** words) {
   program.set_version_flag("--version", "trireme " TRIREME_VERSION);
   program.require_subcommand(1);
   program.footer(
-      "`trireme COMMAND --help` says more.\n\nExample:\n  trireme prepare docs/ --output corpus.safetensors");
+      "`trireme COMMAND --help` says more.\n\nExample:\n  trireme prepare docs/ --output corpus.safetensors\n"
+      "  trireme train run.json --ranks 2");
   Action chosen;
+  add_train(program, chosen);
   add_prepare(program, chosen);
   add_info(program, chosen);
   try {

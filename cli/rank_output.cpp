@@ -4,6 +4,7 @@
 #include <ostream>
 #include <utility>
 
+#include "cli/error_mark.h"
 #include "trireme/core/check.h"
 
 namespace trireme::cli {
@@ -34,7 +35,11 @@ std::vector<std::string> LineSplitter::rest() {
 }
 
 RankOutput::RankOutput(std::ostream& out, std::ostream& err, int64_t ranks)
-    : out_(out), err_(err), output_lines_(size_t(ranks)), error_lines_(size_t(ranks)) {}
+    : out_(out),
+      err_(err),
+      output_lines_(size_t(ranks)),
+      error_lines_(size_t(ranks)),
+      announced_(size_t(ranks)) {}
 
 void RankOutput::add_output(int64_t rank, std::string_view bytes) {
   if (bytes.empty()) return;
@@ -47,28 +52,40 @@ void RankOutput::add_output(int64_t rank, std::string_view bytes) {
 }
 
 void RankOutput::add_errors(int64_t rank, std::string_view bytes, Clock::time_point now) {
-  for (std::string& line : error_lines_[size_t(rank)].add(bytes))
-    waiting_.push_back({rank, now, std::move(line)});
-  if (kept_rank_ != kAll) release(now + Clock::duration(1));
+  for (std::string& line : error_lines_[size_t(rank)].add(bytes)) add_line(rank, now, std::move(line));
 }
 
 void RankOutput::end_rank(int64_t rank, Clock::time_point now) {
   for (const std::string& line : output_lines_[size_t(rank)].rest()) print(out_, prefix_of(rank), line);
-  for (std::string& line : error_lines_[size_t(rank)].rest())
-    waiting_.push_back({rank, now, std::move(line)});
+  for (std::string& line : error_lines_[size_t(rank)].rest()) add_line(rank, now, std::move(line));
+}
+
+void RankOutput::add_line(int64_t rank, Clock::time_point now, std::string text) {
+  auto& announced = announced_[size_t(rank)];
+  if (const auto exit_code = take_error_mark(text)) announced = exit_code;
+  waiting_.push_back({rank, now, std::move(text), announced.has_value()});
+  if (kept_rank_ != kAll) release_all();
 }
 
 void RankOutput::release(Clock::time_point before) {
-  while (!waiting_.empty() && waiting_.front().time < before) {
-    const Line line = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (kept_rank_ == kAll || kept_rank_ == line.rank) print_error(line);
+  std::deque<Line> rest;
+  for (Line& line : waiting_) {
+    if (line.held || line.time >= before)
+      rest.push_back(std::move(line));
+    else if (kept_rank_ == kAll || kept_rank_ == line.rank)
+      print_error(line);
   }
+  waiting_ = std::move(rest);
+}
+
+void RankOutput::release_all() {
+  for (Line& line : waiting_) line.held = false;
+  release(Clock::time_point::max());
 }
 
 void RankOutput::keep_only(int64_t rank) {
   kept_rank_ = rank;
-  release(Clock::time_point::max());
+  release_all();
 }
 
 void RankOutput::silence() { keep_only(kNobody); }

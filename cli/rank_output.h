@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,8 +41,13 @@ class RankOutput {
   /// The rank ended: lines it began are whole now.
   void end_rank(int64_t rank, Clock::time_point now);
 
-  /// Prints the lines of standard error that came before `before`.
+  /// The exit code that the rank's error mark announced, once there was one.
+  std::optional<int> announced(int64_t rank) const { return announced_[size_t(rank)]; }
+
+  /// Prints the lines of standard error that came before `before`, but for those from an error mark on.
   void release(Clock::time_point before);
+  /// Prints all that waits.
+  void release_all();
   /// Prints what waits of one rank, and drops what waits of all others and whatever they still say on
   /// standard error.
   void keep_only(int64_t rank);
@@ -56,14 +62,17 @@ class RankOutput {
     int64_t rank;
     Clock::time_point time;
     std::string text;
+    bool held;  ///< from an error mark on
   };
 
+  void add_line(int64_t rank, Clock::time_point now, std::string text);
   void print(std::ostream& stream, std::string_view prefix, std::string_view text);
   void print_error(const Line& line);
 
   std::ostream& out_;
   std::ostream& err_;
   std::vector<LineSplitter> output_lines_, error_lines_;  // by rank
+  std::vector<std::optional<int>> announced_;             // by rank
   std::deque<Line> waiting_;
   std::deque<Line> printed_;  // the latest ones, to know what another rank says again
   int64_t kept_rank_ = kAll;  // whose standard error is printed

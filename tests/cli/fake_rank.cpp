@@ -4,7 +4,7 @@
 //   fake_rank --launch N SCRIPT...   runs N such ranks through the launcher, in a process of its own
 //
 // A SCRIPT is "RANK:action;action..." or "all:action;...". Actions: out TEXT, rewrite TEXT, line TEXT, err
-// TEXT, env NAME, pid, sleep MILLISECONDS, ignore-term, exit CODE, kill SIGNAL.
+// TEXT, fail CODE TEXT, env NAME, pid, sleep MILLISECONDS, ignore-term, exit CODE, kill SIGNAL.
 #include <signal.h>
 #include <unistd.h>
 
@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/error_mark.h"
 #include "cli/launcher.h"
 
 namespace {
@@ -30,6 +31,7 @@ void act(const std::string& action) {
   if (verb == "rewrite") std::cout << '\r' << rest << std::flush;
   if (verb == "line") std::cout << rest << std::endl;
   if (verb == "err") std::cerr << rest << '\n';
+  if (verb == "fail") std::cerr << trireme::cli::error_mark(rest[0] - '0') << rest.substr(2) << '\n';
   if (verb == "env")
     std::cout << rest << '=' << (std::getenv(rest.c_str()) ? std::getenv(rest.c_str()) : "") << std::endl;
   if (verb == "pid") std::cout << "pid " << getpid() << std::endl;

@@ -176,13 +176,32 @@ TEST(Launcher, PrintsTheCauseNotWhatFollowed) {
   EXPECT_THAT(result.err, Not(HasSubstr("connection closed")));
 }
 
+TEST(Launcher, HoldsReasonsUntilItKnowsTheCause) {
+  // Both have said why long before they end, rank 0 ends long before rank 1, and rank 1 is the cause all the
+  // same.
+  LaunchOptions options = options_for(
+      3, {"0:fail 3 connection closed;err by peer;sleep 500;exit 3",
+          "1:err a warning;fail 1 out of memory;err for good;sleep 1200;exit 1", "2:sleep 60000"});
+  options.suspicion = 200ms;
+  const Result result = run(options);
+  EXPECT_EQ(result.exit_code, kFailure);
+  EXPECT_EQ(result.err,
+            "[rank 1] a warning\n[rank 1] out of memory\n[rank 1] for good\n"
+            "trireme: rank 1 of 3 ended with exit code 1; ending the others\n");
+}
+
+TEST(Launcher, PrintsAReasonThatEndsWell) {
+  EXPECT_EQ(run(2, {"1:fail 1 never mind;sleep 500"}).err, "[rank 1] never mind\n");
+}
+
 TEST(Launcher, BlamesARankThatLostAnotherWhereNoneFailed) {
   LaunchOptions options = options_for(2, {"0:err all_gather waited for 600 s;exit 3", "1:sleep 60000"});
   options.suspicion = 100ms;
   const Result result = run(options);
   EXPECT_EQ(result.exit_code, kFailure);
   EXPECT_EQ(result.err,
-            "[rank 0] all_gather waited for 600 s\ntrireme: rank 0 of 2 ended with exit code 3; ending the "
+            "[rank 0] all_gather waited for 600 s\ntrireme: rank 0 of 2 ended with no answer from another "
+            "rank; ending the "
             "others\n");
 }
 

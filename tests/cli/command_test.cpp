@@ -1,0 +1,223 @@
+// The program as a user starts it: exit codes, messages, help.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/exit_codes.h"
+#include "cli/process.h"
+#include "trireme/data/token_file.h"
+#include "trireme/train/option_list.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct Result {
+  int exit_code = -1;
+  std::string out, err;
+};
+
+/// Variables of a launcher around the tests must not reach the program.
+Variables clean(Variables variables) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+                           "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "TRIREME_LAUNCHER"})
+    variables.emplace(name, "");
+  return variables;
+}
+
+void read_all(int descriptor, std::string& text) {
+  std::array<char, 4096> buffer;
+  for (ssize_t size = 0; (size = read(descriptor, buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), size_t(size));
+}
+
+Result run(std::vector<std::string> arguments, const Variables& variables = {}) {
+  arguments.insert(arguments.begin(), "trireme");
+  Process process({TRIREME, arguments}, clean(variables));
+  Result result;
+  for (bool ended = false; !ended;) {
+    ended = process.poll().has_value();
+    std::array<pollfd, 2> waits{{{process.output(), POLLIN, 0}, {process.errors(), POLLIN, 0}}};
+    poll(waits.data(), waits.size(), 20);
+    read_all(process.output(), result.out);
+    read_all(process.errors(), result.err);
+  }
+  result.exit_code = process.ending()->signal != 0 ? -process.ending()->signal : process.ending()->code;
+  return result;
+}
+
+class Commands : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::temp_directory_path() / ("trireme_cli_" + std::to_string(getpid()));
+    fs::create_directories(directory_);
+    const std::vector<int32_t> tokens{1, 2, 3, 4};
+    const std::vector<int64_t> starts{0, 2};
+    data::write_token_file(directory_ / "corpus.safetensors", tokens, starts);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(directory_ / name) << text;
+    return directory_ / name;
+  }
+
+  /// Options that nothing is wrong with, but that nothing is trained with here.
+  std::string write_options(const std::string& name = "run.json") const {
+    const json model = json::parse(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
+        "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})");
+    const json options{{"model", {{"config", model}}},
+                       {"data", {{"path", directory_ / "corpus.safetensors"}, {"sequence_length", 8}}},
+                       {"steps", 1},
+                       {"output", directory_ / "out"}};
+    return write(name, options.dump());
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(Commands, HelpReadsWell) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"--help"}, {"train", "--help"}, {"prepare", "--help"}, {"info", "--help"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.exit_code, kSuccess) << arguments[0];
+    EXPECT_THAT(result.out,
+                AllOf(HasSubstr("Usage: trireme"), HasSubstr("Example"), HasSubstr("\n  trireme ")));
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST_F(Commands, HelpListsEveryOption) {
+  const Result result = run({"train", "--help-options"});
+  EXPECT_EQ(result.exit_code, kSuccess);
+  for (const auto& option : train::list_options())
+    EXPECT_THAT(result.out, HasSubstr("\n  " + std::string(option.path)));
+}
+
+TEST_F(Commands, VersionAndInfo) {
+  EXPECT_EQ(run({"--version"}).out, "trireme " TRIREME_VERSION "\n");
+  const Result info = run({"info"}, {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(info.exit_code, kSuccess);
+  for (const char* part :
+       {"LibTorch", "processor", "memory", "accelerators", "gloo", "NCCL", "threads        1 "})
+    EXPECT_THAT(info.out, HasSubstr(part));
+}
+
+TEST_F(Commands, WrongUseIsAUserError) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{},
+                                             {"trian"},
+                                             {"train", "--bogus"},
+                                             {"train", "a.json", "--ranks", "0"},
+                                             {"train", "a.json", "--ranks", "two"},
+                                             {"prepare"},
+                                             {"prepare", "x"}}) {
+    const Result result = run(arguments);
+    EXPECT_EQ(result.exit_code, kUserError) << testing::PrintToString(arguments);
+    EXPECT_NE(result.err, "");
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_THAT(run({"train"}).err, StartsWith("error: [cli] an options file must be given"));
+}
+
+TEST_F(Commands, BadOptionsAreRefusedOnceBeforeRanksStart) {
+  const std::string path = write_options();
+  for (const char* ranks : {"1", "2"}) {
+    const Result unknown = run({"train", path, "--ranks", ranks, "--set", "zero_optimization.stge=3"});
+    EXPECT_EQ(unknown.exit_code, kUserError);
+    EXPECT_EQ(unknown.err,
+              "error: [options] zero_optimization.stge is not a known key; got 3; did you mean "
+              "zero_optimization.stage?\n");
+    EXPECT_EQ(unknown.out, "");
+    const Result input = run({"train", path, "--ranks", ranks, "--set", "data.path=nowhere"});
+    EXPECT_EQ(input.exit_code, kUserError);
+    EXPECT_THAT(input.err, StartsWith("error: [options] data.path must be a token file; got nowhere"));
+  }
+  EXPECT_FALSE(fs::exists(directory_ / "out"));
+}
+
+TEST_F(Commands, RanksMustFitTheOptions) {
+  const Result result = run({"train", write_options(), "--ranks", "3", "--set", "sequence_parallel_size=2"});
+  EXPECT_EQ(result.exit_code, kUserError);
+  EXPECT_THAT(result.err, HasSubstr("got 3 ranks and sequence_parallel_size 2"));
+}
+
+TEST_F(Commands, OverridesMayStandBeforeTheFile) {
+  const std::string path = write_options();
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"train", "--set", "seed=3", "steps=0", path},
+                                             {"train", path, "--set", "seed=3", "steps=0"},
+                                             {"train", "--set", "seed=3", path, "--set", "steps=0"}})
+    EXPECT_THAT(run(arguments).err, StartsWith("error: [options] steps must be an integer from 1"))
+        << testing::PrintToString(arguments);
+}
+
+TEST_F(Commands, ARankStartsNoRanks) {
+  const Variables torchrun{{"RANK", "1"},
+                           {"WORLD_SIZE", "2"},
+                           {"LOCAL_RANK", "0"},
+                           {"LOCAL_WORLD_SIZE", "1"},
+                           {"MASTER_ADDR", "127.0.0.1"},
+                           {"MASTER_PORT", "1"}};
+  const Result result = run({"train", write_options(), "--ranks", "2"}, torchrun);
+  EXPECT_EQ(result.exit_code, kUserError);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--ranks must be left out"), HasSubstr("rank 1 of 2 (torchrun)")));
+}
+
+TEST_F(Commands, OneRankOfAMachineSaysThatOptionsAreBad) {
+  Variables torchrun{{"RANK", "1"},
+                     {"WORLD_SIZE", "2"},
+                     {"LOCAL_RANK", "1"},
+                     {"LOCAL_WORLD_SIZE", "2"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", "1"}};
+  const std::string path = write_options();
+  const Result second = run({"train", path, "--set", "steps=0"}, torchrun);
+  EXPECT_EQ(second.exit_code, kUserError);
+  EXPECT_EQ(second.err, "");
+  torchrun["RANK"] = torchrun["LOCAL_RANK"] = "0";
+  EXPECT_THAT(run({"train", path, "--set", "steps=0"}, torchrun).err, HasSubstr("steps must be"));
+}
+
+TEST_F(Commands, BadVariablesAreAUserError) {
+  const Result result = run({"train", write_options()}, {{"RANK", "x"}, {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(result.exit_code, kUserError);
+  EXPECT_THAT(result.err, StartsWith("error: [comm] the variable RANK must be"));
+}
+
+TEST_F(Commands, PrepareMakesATokenFile) {
+  fs::create_directories(directory_ / "texts");
+  write("texts/b.txt", "bc");
+  write("texts/a.txt", "a");
+  write("texts/empty.txt", "");
+  write("texts/other.md", "xyz");
+  const std::string output = directory_ / "new" / "tokens.safetensors";
+  const Result result = run({"prepare", directory_ / "texts", "--suffix", ".txt", "--output", output});
+  EXPECT_EQ(result.exit_code, kSuccess) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith(output + ": 5 tokens of 2 documents"), HasSubstr("left out 1 empty")));
+  EXPECT_EQ(data::TokenFile(output).token_count(), 5);
+}
+
+TEST_F(Commands, PrepareRefusesWhatIsNotThere) {
+  const Result result = run({"prepare", directory_ / "none", "--output", directory_ / "t.safetensors"});
+  EXPECT_EQ(result.exit_code, kUserError);
+  EXPECT_THAT(result.err, StartsWith("error: [data] an input is a file or a directory; got"));
+  EXPECT_FALSE(fs::exists(directory_ / "t.safetensors"));
+}
+
+}  // namespace
+}  // namespace trireme::cli
