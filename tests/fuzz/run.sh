@@ -9,10 +9,12 @@ readonly runs=${RUNS:-1000000} seed=${SEED:-1} build=build-fuzz
 fuzzers=("$@")
 ((${#fuzzers[@]})) || fuzzers=(safetensors token_file config weight_index)
 
-CXX=${CXX:-clang++} cmake -G Ninja -B "$build" -DTRIREME_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo >"$build.log" 2>&1 ||
-  { cat "$build.log" >&2; exit 1; }
-rm -f "$build.log"
-ninja -C "$build" --quiet "${fuzzers[@]/%/_fuzz}" >/dev/null
+quietly() {  # the output only where it fails
+  local output
+  output=$("$@" 2>&1) || { echo "$output" >&2; exit 1; }
+}
+CXX=${CXX:-clang++} quietly cmake -G Ninja -B "$build" -DTRIREME_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo
+quietly ninja -C "$build" "${fuzzers[@]/%/_fuzz}"
 python3 tests/fuzz/seeds.py "$build/seeds"
 
 failed=0
