@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -132,6 +133,17 @@ TEST(SafetensorsHeader, RefusesOffsetsThatDoNotTileTheFile) {
               HasSubstr("begin 5 where 4"));
   EXPECT_THAT(error_of(R"("a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]})", 6),
               HasSubstr("got 2 bytes behind the last one"));
+}
+
+TEST(SafetensorsHeader, TakesManyTensorsAtOnce) {
+  // Anything that walks all tensors for each one would take minutes here.
+  std::ostringstream header;
+  header << "{";
+  for (int i = 0; i < 100000; ++i)
+    header << (i ? "," : "") << "\"" << i << R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" << i << ","
+           << i + 1 << "]}";
+  header << "}";
+  EXPECT_EQ(parse(file_of(header.str(), 100000)).tensors.size(), 100000u);
 }
 
 TEST(SafetensorsHeader, KeepsBrokenNamesOutOfTheTerminal) {

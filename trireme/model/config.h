@@ -44,7 +44,7 @@ struct Config {
 /// `ValueError` with the key and its value for everything that would compute something else than the decoder
 /// here does: another architecture, activation or RoPE type, biases, dropout, quantization, odd head sizes,
 /// and wrong JSON types. Keys that change nothing pass. `file_name` is what errors call the file.
-Config parse_config(const nlohmann::json& json, std::string_view file_name = "config.json");
+Config parse_config(const nlohmann::json& source, std::string_view file_name = "config.json");
 
 /// `parse_config` of `directory`/config.json.
 Config read_config(const std::filesystem::path& directory);
