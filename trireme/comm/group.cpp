@@ -59,6 +59,7 @@ int64_t Group::rank() const { return state_->rank; }
 int64_t Group::size() const { return state_->size; }
 const std::string& Group::name() const { return state_->name; }
 const Traffic& Group::traffic() const { return state_->traffic; }
+std::shared_ptr<Traffic> Group::counter() const { return {state_, &state_->traffic}; }
 
 std::string Group::describe(Collective collective, std::string_view purpose) const {
   return core::concatenate(name_of(collective), " of group '", name(), "' (rank ", rank(), " of ", size(),
@@ -75,7 +76,7 @@ Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArra
   auto received_bytes = scaled(received, row_bytes(output, total(received)));
   state_->traffic.add(collective, total(sent_bytes) - sent_bytes[size_t(rank())]);
   auto work = state_->process_group->all_to_all_single(output_bytes, input_bytes, received_bytes, sent_bytes);
-  return {std::move(work), input, output, describe(collective, purpose)};
+  return {std::move(work), input, output, describe(collective, purpose), counter()};
 }
 
 Pending Group::all_to_all_async(const Tensor& input, at::IntArrayRef sent, at::IntArrayRef received,
@@ -126,7 +127,7 @@ Pending Group::all_gather_into_async(const Tensor& whole, const Tensor& part,
   state_->traffic.add(Collective::all_gather, int64_t(mine.nbytes()) * (size() - 1));
   Tensor target_bytes = as_bytes(target), mine_bytes = as_bytes(mine);
   auto work = state_->process_group->all_gather_single(target_bytes, mine_bytes);
-  return {std::move(work), mine, whole, describe(Collective::all_gather, purpose)};
+  return {std::move(work), mine, whole, describe(Collective::all_gather, purpose), counter()};
 }
 
 Tensor Group::all_gather_into(const Tensor& whole, const Tensor& part, std::string_view purpose) const {
@@ -152,7 +153,7 @@ Pending Group::reduce_scatter_async(const Tensor& whole, at::ScalarType sum_dtyp
     Tensor part = at::empty({whole.numel() / size()}, mine.options());
     state_->traffic.add(Collective::reduce_scatter, int64_t(part.nbytes()) * (size() - 1));
     auto work = state_->process_group->reduce_scatter_single(part, mine);
-    return {std::move(work), mine, part, describe(Collective::reduce_scatter, purpose)};
+    return {std::move(work), mine, part, describe(Collective::reduce_scatter, purpose), counter()};
   }
   // gloo's own sends as much as an all-reduce and adds up in the tensor's dtype.
   if (c10::elementSize(sum_dtype) < c10::elementSize(mine.scalar_type())) mine = mine.to(sum_dtype);
@@ -177,7 +178,11 @@ Pending Group::all_reduce_async(const Tensor& tensor, std::string_view purpose, 
   options.reduceOp = reduction == Reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
   std::vector<Tensor> tensors{contiguous};
   auto work = state_->process_group->allreduce(tensors, options);
-  return {std::move(work), contiguous, contiguous, describe(Collective::all_reduce, purpose),
+  return {std::move(work),
+          contiguous,
+          contiguous,
+          describe(Collective::all_reduce, purpose),
+          counter(),
           [tensor](const Tensor& reduced) {
             if (!reduced.is_alias_of(tensor)) tensor.detach().copy_(reduced);
             return tensor;
@@ -200,7 +205,11 @@ Pending Group::broadcast_async(const Tensor& tensor, int64_t root, std::string_v
   options.rootRank = root;
   std::vector<Tensor> tensors{as_bytes(contiguous)};
   auto work = state_->process_group->broadcast(tensors, options);
-  return {std::move(work), contiguous, contiguous, describe(Collective::broadcast, purpose),
+  return {std::move(work),
+          contiguous,
+          contiguous,
+          describe(Collective::broadcast, purpose),
+          counter(),
           [tensor](const Tensor& received) {
             if (!received.is_alias_of(tensor)) tensor.detach().copy_(received);
             return tensor;
@@ -213,7 +222,7 @@ Tensor Group::broadcast(const Tensor& tensor, int64_t root, std::string_view pur
 
 void Group::barrier(std::string_view purpose) const {
   if (size() == 1) return;
-  Pending(state_->process_group->barrier(), {}, {}, describe(Collective::barrier, purpose)).wait();
+  Pending(state_->process_group->barrier(), {}, {}, describe(Collective::barrier, purpose), counter()).wait();
 }
 
 }  // namespace trireme::comm

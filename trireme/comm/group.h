@@ -87,6 +87,7 @@ class Group {
 
  private:
   struct State;
+  std::shared_ptr<Traffic> counter() const;
   std::string describe(Collective collective, std::string_view purpose) const;
   Pending move_bytes(const at::Tensor& input, const at::Tensor& output, at::IntArrayRef sent,
                      at::IntArrayRef received, Collective collective, std::string_view purpose) const;

@@ -3,6 +3,8 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <chrono>
+
 #include "trireme/core/check.h"
 
 namespace trireme::comm {
@@ -11,6 +13,7 @@ struct Pending::State {
   c10::intrusive_ptr<c10d::Work> work;
   at::Tensor input, output;
   std::string description;
+  std::shared_ptr<Traffic> traffic;
   Finish finish;
 };
 
@@ -19,9 +22,9 @@ Pending::Pending(at::Tensor result) : state_(std::make_shared<State>()) {
 }
 
 Pending::Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output,
-                 std::string description, Finish finish)
+                 std::string description, std::shared_ptr<Traffic> traffic, Finish finish)
     : state_(std::make_shared<State>(State{std::move(work), std::move(input), std::move(output),
-                                           std::move(description), std::move(finish)})) {}
+                                           std::move(description), std::move(traffic), std::move(finish)})) {}
 
 Pending Pending::then(Finish finish) && {
   state_->finish = std::move(finish);
@@ -34,6 +37,7 @@ at::Tensor Pending::wait() {
     throw core::CommunicationError(core::concatenate("[comm] ", state_->description, " did not finish: ",
                                                      reason, "; see which rank ended or waits elsewhere"));
   };
+  const auto start = std::chrono::steady_clock::now();
   try {
     state_->work->wait();
   } catch (const c10::Error& error) {
@@ -41,6 +45,7 @@ at::Tensor Pending::wait() {
   } catch (const std::exception& error) {
     fail(error.what());
   }
+  state_->traffic->add_wait(std::chrono::steady_clock::now() - start);
   if (state_->finish) state_->output = state_->finish(state_->output);
   state_->work.reset();
   state_->input.reset();

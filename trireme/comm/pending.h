@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "trireme/comm/traffic.h"
+
 namespace c10d {
 class Work;
 }
@@ -23,9 +25,10 @@ class Pending {
   /// Makes the result from what arrived; runs once, inside the first `wait`.
   using Finish = std::function<at::Tensor(const at::Tensor&)>;
 
-  /// `description` says which collective, of which group, for what. Without `finish` the result is `output`.
+  /// `description` says which collective, of which group, for what; `traffic` is told how long was waited.
+  /// Without `finish` the result is `output`.
   Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output, std::string description,
-          Finish finish = {});
+          std::shared_ptr<Traffic> traffic, Finish finish = {});
 
   /// The same collective, whose result is `finish` of this one's.
   Pending then(Finish finish) &&;

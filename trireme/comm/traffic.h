@@ -1,8 +1,9 @@
-// Bytes that this rank sent to other ranks, by collective.
+// What this rank sent to other ranks, by collective, and how long it waited for them.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
@@ -22,8 +23,13 @@ class Traffic {
   int64_t bytes(Collective collective) const { return bytes_[size_t(collective)]; }
   int64_t total() const;
 
+  void add_wait(std::chrono::nanoseconds time) { waited_ += time.count(); }
+  /// Time spent inside `Pending::wait`, which is not all of a collective's where it ran beside computation.
+  double seconds_waited() const { return double(waited_) * 1e-9; }
+
  private:
   std::array<std::atomic<int64_t>, kCollectives> bytes_{};
+  std::atomic<int64_t> waited_ = 0;
 };
 
 }  // namespace trireme::comm

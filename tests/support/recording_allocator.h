@@ -1,0 +1,58 @@
+// Watches every CPU allocation of LibTorch.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace trireme::tests {
+
+/// While it lives, CPU tensors are allocated through it. One at a time.
+class RecordingAllocator final : public c10::Allocator {
+ public:
+  RecordingAllocator() : inner_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, /*priority=*/1); }
+  ~RecordingAllocator() override { c10::SetCPUAllocator(inner_, /*priority=*/1); }
+
+  /// Starts both records anew.
+  void reset() {
+    largest_ = 0;
+    peak_ = live_.load();
+  }
+  int64_t largest() const { return largest_; }  ///< bytes of the largest single allocation
+  int64_t peak() const { return peak_; }        ///< most bytes that were live at once
+  int64_t live() const { return live_; }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    auto block = new Block{inner_->allocate(bytes), this, int64_t(bytes)};
+    raise(largest_, int64_t(bytes));
+    raise(peak_, live_ += int64_t(bytes));
+    return {block->memory.get(), block, &release, c10::Device(c10::DeviceType::CPU)};
+  }
+  void copy_data(void* to, const void* from, size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+
+ private:
+  struct Block {
+    c10::DataPtr memory;
+    RecordingAllocator* owner;
+    int64_t bytes;
+  };
+  static void release(void* context) {
+    auto* block = static_cast<Block*>(context);
+    block->owner->live_ -= block->bytes;
+    delete block;
+  }
+  static void raise(std::atomic<int64_t>& record, int64_t value) {
+    int64_t known = record;
+    while (known < value && !record.compare_exchange_weak(known, value)) {
+    }
+  }
+
+  c10::Allocator* inner_;
+  std::atomic<int64_t> largest_ = 0, peak_ = 0, live_ = 0;
+};
+
+}  // namespace trireme::tests
