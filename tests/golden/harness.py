@@ -39,9 +39,9 @@ class GoldenTest(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def write_options(self, model, tokens, sequence_length, steps, lr=3e-3, eps=1e-8, **more):
-        """A run.json with the options that all golden runs share; its path."""
+        """A run.json with the options that all golden runs share; its path. The model is a directory or a config."""
         options = {
-            "model": {"path": str(model)},
+            "model": {"config": model} if isinstance(model, dict) else {"path": str(model)},
             "data": {"path": str(tokens), "sequence_length": sequence_length, "shuffle": False},
             "steps": steps,
             "output": str(self.folder / "run"),

@@ -4,6 +4,8 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM
 
+transformers.utils.logging.disable_progress_bar()
+
 VOCABULARY = 97
 
 ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3")

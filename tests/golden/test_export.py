@@ -50,8 +50,7 @@ class RoundTrip(ExportTest):
         tokens = save_tokens(self.folder / "tokens.safetensors", documents)
         weights = []
         for ranks, seed in ((1, 3), (2, 3), (1, 4)):
-            ours = self.train("", tokens, LENGTH, 1, lr=0.0, ranks=ranks, sequence_parallel_size=ranks,
-                              model={"config": fields}, seed=seed)
+            ours = self.train(fields, tokens, LENGTH, 1, lr=0.0, ranks=ranks, sequence_parallel_size=ranks, seed=seed)
             model = load_model(ours.model)
             self.assertIsInstance(model, transformers.LlamaForCausalLM)
             self.assert_close(ours.column("loss"), [batch_loss(model, documents).item()], 1e-4, "loss")
