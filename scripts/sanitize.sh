@@ -14,5 +14,4 @@ suppressions=$PWD/scripts/lsan.supp
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:malloc_context_size=15}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$suppressions:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}
-# Instrumented code runs several times slower: the time limits of tests are stretched (ctest has no factor of its own).
 scripts/test.sh "$@"
