@@ -39,7 +39,7 @@ class Packing(GoldenTest):
                           **{"sequence_parallel_size": ranks, **options})
         losses, norms = train(load_model(model), batches, 3e-3, 1e-8)
         self.assert_close(ours.column("loss"), losses, 1e-4, "loss")
-        self.assert_close(ours.column("grad_norm"), norms, 1e-4 * max(norms), "grad_norm")
+        self.assert_close(ours.column("grad_norm"), norms, 1e-3 * max(norms), "grad_norm")
 
     def test_architectures(self):
         for architecture in ("llama", "mistral", "qwen3"):

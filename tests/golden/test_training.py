@@ -28,7 +28,8 @@ class TrainingTest(GoldenTest):
             self.assertEqual(ours.column("step"), list(range(1, STEPS + 1)))
             self.assertEqual(ours.column("lr"), [lr] * STEPS)
             self.assert_close(ours.column("loss"), losses, 1e-4, "loss")
-            self.assert_close(ours.column("grad_norm"), norms, 1e-4 * max(norms), "grad_norm")
+            # AdamW magnifies rounding where gradients are near zero, unless eps is larger than they are.
+            self.assert_close(ours.column("grad_norm"), norms, (1e-3 if eps < 1e-6 else 2e-5) * max(norms), "grad_norm")
             if weights_tolerance is not None:
                 self.check_weights(ours.model, reference, weights_tolerance)
 
@@ -127,7 +128,7 @@ class Layouts(TrainingTest):
         self.check(make_config("llama"), 48, 2, rows=2, sequence_parallel_size=1)
         self.check(make_config("llama"), 48, 1, rows=2, train_micro_batch_size_per_gpu=2)
         self.check(make_config("mistral"), 47, 2, rows=4, train_micro_batch_size_per_gpu=2,
-                   gradient_accumulation_steps=2, train_batch_size=4)
+                   gradient_accumulation_steps=2, train_batch_size=4, eps=1e-4, weights_tolerance=5e-5)
 
     def test_bf16_stays_near(self):
         """Half the digits: a coarse look at the whole path of bf16 weights with fp32 masters."""
