@@ -19,8 +19,8 @@ struct PythonResult {
 /// the shell as they are.
 inline PythonResult run_python(const std::string& script, const std::string& arguments) {
   const auto path = std::filesystem::path(TRIREME_TEST_DIR) / script;
-  const std::string command =
-      std::string(TRIREME_TEST_PYTHON) + " " + path.string() + " " + arguments + " 2>&1";
+  const std::string command = "HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 " + std::string(TRIREME_TEST_PYTHON) + " " +
+                              path.string() + " " + arguments + " 2>&1";
   FILE* pipe = ::popen(command.c_str(), "r");
   if (!pipe) throw std::runtime_error("cannot start " + command);
   PythonResult result;
