@@ -1,18 +1,13 @@
 // The program as a user starts it: exit codes, messages, help.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <unistd.h>
 
-#include <array>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/exit_codes.h"
-#include "cli/process.h"
+#include "tests/cli/program.h"
 #include "trireme/data/token_file.h"
 #include "trireme/train/option_list.h"
 
@@ -20,73 +15,26 @@ namespace trireme::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 struct Result {
   int exit_code = -1;
   std::string out, err;
 };
 
-/// Variables of a launcher around the tests must not reach the program.
-Variables clean(Variables variables) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                           "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "TRIREME_LAUNCHER"})
-    variables.emplace(name, "");
-  return variables;
+Result run(const std::vector<std::string>& arguments, const Variables& variables = {}) {
+  Program program(arguments, variables);
+  const int exit_code = program.wait();
+  return {exit_code, program.out(), program.err()};
 }
 
-void read_all(int descriptor, std::string& text) {
-  std::array<char, 4096> buffer;
-  for (ssize_t size = 0; (size = read(descriptor, buffer.data(), buffer.size())) > 0;)
-    text.append(buffer.data(), size_t(size));
-}
-
-Result run(std::vector<std::string> arguments, const Variables& variables = {}) {
-  arguments.insert(arguments.begin(), "trireme");
-  Process process({TRIREME, arguments}, clean(variables));
-  Result result;
-  for (bool ended = false; !ended;) {
-    ended = process.poll().has_value();
-    std::array<pollfd, 2> waits{{{process.output(), POLLIN, 0}, {process.errors(), POLLIN, 0}}};
-    poll(waits.data(), waits.size(), 20);
-    read_all(process.output(), result.out);
-    read_all(process.errors(), result.err);
-  }
-  result.exit_code = process.ending()->signal != 0 ? -process.ending()->signal : process.ending()->code;
-  return result;
-}
-
-class Commands : public testing::Test {
+class Commands : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = fs::temp_directory_path() / ("trireme_cli_" + std::to_string(getpid()));
-    fs::create_directories(directory_);
-    const std::vector<int32_t> tokens{1, 2, 3, 4};
-    const std::vector<int64_t> starts{0, 2};
-    data::write_token_file(directory_ / "corpus.safetensors", tokens, starts);
-  }
-  void TearDown() override { fs::remove_all(directory_); }
+  std::string write_options() const { return write_run(folder_, 1); }
 
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ / name) << text;
-    return directory_ / name;
-  }
-
-  /// Options that nothing is wrong with, but that nothing is trained with here.
-  std::string write_options(const std::string& name = "run.json") const {
-    const json model = json::parse(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
-        "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})");
-    const json options{{"model", {{"config", model}}},
-                       {"data", {{"path", directory_ / "corpus.safetensors"}, {"sequence_length", 8}}},
-                       {"steps", 1},
-                       {"output", directory_ / "out"}};
-    return write(name, options.dump());
-  }
-
-  fs::path directory_;
+  const testing::TemporaryDirectory folder_;
 };
 
 TEST_F(Commands, HelpReadsWell) {
@@ -126,7 +74,7 @@ TEST_F(Commands, WrongUseIsAUserError) {
                                              {"prepare"},
                                              {"prepare", "x"}}) {
     const Result result = run(arguments);
-    EXPECT_EQ(result.exit_code, kUserError) << testing::PrintToString(arguments);
+    EXPECT_EQ(result.exit_code, kUserError) << ::testing::PrintToString(arguments);
     EXPECT_NE(result.err, "");
     EXPECT_EQ(result.out, "");
   }
@@ -146,7 +94,7 @@ TEST_F(Commands, BadOptionsAreRefusedOnceBeforeRanksStart) {
     EXPECT_EQ(input.exit_code, kUserError);
     EXPECT_THAT(input.err, StartsWith("error: [options] data.path must be a token file; got nowhere"));
   }
-  EXPECT_FALSE(fs::exists(directory_ / "out"));
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
 }
 
 TEST_F(Commands, RanksMustFitTheOptions) {
@@ -162,7 +110,7 @@ TEST_F(Commands, OverridesMayStandBeforeTheFile) {
                                              {"train", path, "--set", "seed=3", "steps=0"},
                                              {"train", "--set", "seed=3", path, "--set", "steps=0"}})
     EXPECT_THAT(run(arguments).err, StartsWith("error: [options] steps must be an integer from 1"))
-        << testing::PrintToString(arguments);
+        << ::testing::PrintToString(arguments);
 }
 
 TEST_F(Commands, ARankStartsNoRanks) {
@@ -199,13 +147,12 @@ TEST_F(Commands, BadVariablesAreAUserError) {
 }
 
 TEST_F(Commands, PrepareMakesATokenFile) {
-  fs::create_directories(directory_ / "texts");
-  write("texts/b.txt", "bc");
-  write("texts/a.txt", "a");
-  write("texts/empty.txt", "");
-  write("texts/other.md", "xyz");
-  const std::string output = directory_ / "new" / "tokens.safetensors";
-  const Result result = run({"prepare", directory_ / "texts", "--suffix", ".txt", "--output", output});
+  testing::write_text(folder_ / "texts/b.txt", "bc");
+  testing::write_text(folder_ / "texts/a.txt", "a");
+  testing::write_text(folder_ / "texts/empty.txt", "");
+  testing::write_text(folder_ / "texts/other.md", "xyz");
+  const std::string output = folder_ / "new" / "tokens.safetensors";
+  const Result result = run({"prepare", folder_ / "texts", "--suffix", ".txt", "--output", output});
   EXPECT_EQ(result.exit_code, kSuccess) << result.err;
   EXPECT_THAT(result.out,
               AllOf(StartsWith(output + ": 5 tokens of 2 documents"), HasSubstr("left out 1 empty")));
@@ -213,10 +160,10 @@ TEST_F(Commands, PrepareMakesATokenFile) {
 }
 
 TEST_F(Commands, PrepareRefusesWhatIsNotThere) {
-  const Result result = run({"prepare", directory_ / "none", "--output", directory_ / "t.safetensors"});
+  const Result result = run({"prepare", folder_ / "none", "--output", folder_ / "t.safetensors"});
   EXPECT_EQ(result.exit_code, kUserError);
   EXPECT_THAT(result.err, StartsWith("error: [data] an input is a file or a directory; got"));
-  EXPECT_FALSE(fs::exists(directory_ / "t.safetensors"));
+  EXPECT_FALSE(fs::exists(folder_ / "t.safetensors"));
 }
 
 }  // namespace

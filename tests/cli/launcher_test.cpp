@@ -3,26 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdlib>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cli/exit_codes.h"
+#include "tests/cli/processes.h"
 #include "trireme/core/check.h"
 
 namespace trireme::cli {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
 struct Result {
@@ -49,33 +47,11 @@ Result run(int64_t ranks, const std::vector<std::string>& scripts) {
   return run(options_for(ranks, scripts));
 }
 
-size_t count(const std::string& text, const std::string& part) {
-  size_t found = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + part.size())) ++found;
-  return found;
-}
-
 std::vector<pid_t> pids_in(const std::string& text) {
   std::vector<pid_t> pids;
   for (size_t at = text.find("pid "); at != text.npos; at = text.find("pid ", at + 1))
     pids.push_back(std::stoi(text.substr(at + 4)));
   return pids;
-}
-
-/// Whether a process runs; one that ended but was not waited for does not.
-bool runs(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t state = text.rfind(')');
-  return state != text.npos && text[state + 2] != 'Z';
-}
-
-bool all_end(const std::vector<pid_t>& pids) {
-  for (int tries = 0; tries < 200; ++tries) {
-    if (std::none_of(pids.begin(), pids.end(), runs)) return true;
-    std::this_thread::sleep_for(50ms);
-  }
-  return false;
 }
 
 TEST(Launcher, RunsAllRanksToTheirEnd) {
@@ -263,16 +239,14 @@ class LauncherProcess {
   }
 
   void read_some() {
-    std::array<char, 4096> buffer;
-    for (const int descriptor : {process_.output(), process_.errors()})
-      for (ssize_t size; (size = read(descriptor, buffer.data(), buffer.size())) > 0;)
-        text.append(buffer.data(), size_t(size));
+    read_available(process_.output(), text);
+    read_available(process_.errors(), text);
   }
 
   Process process_;
 };
 
-class Interrupt : public testing::TestWithParam<int> {};
+class Interrupt : public ::testing::TestWithParam<int> {};
 
 TEST_P(Interrupt, EndsAllRanks) {
   LauncherProcess launcher({"0:pid;sleep 60000", "1:sleep 200;pid;sleep 60000"});
@@ -288,7 +262,7 @@ TEST_P(Interrupt, EndsAllRanks) {
   EXPECT_TRUE(all_end(pids_in(launcher.text)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, Interrupt, testing::Values(SIGINT, SIGTERM, SIGHUP));
+INSTANTIATE_TEST_SUITE_P(Signals, Interrupt, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 TEST(Interrupt, TwiceKillsAtOnce) {
   LauncherProcess launcher({"0:ignore-term;pid;sleep 60000", "1:sleep 300;pid;sleep 60000"});

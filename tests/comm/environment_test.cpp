@@ -6,13 +6,13 @@
 #include <map>
 #include <string>
 
-#include "trireme/core/check.h"
+#include "tests/support/errors.h"
 
 namespace trireme::comm {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
 Environment read(const Variables& variables) {
@@ -22,18 +22,8 @@ Environment read(const Variables& variables) {
   });
 }
 
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const core::ValueError& error) {
-    return error.what();
-  }
-  return "no ValueError";
-}
-
 std::string refusal(const Variables& variables) {
-  return message_of([&] { read(variables); });
+  return testing::value_error([&] { read(variables); });
 }
 
 /// `base` with some variables changed; an empty value stands for one that is not set.
@@ -273,7 +263,8 @@ TEST(FirstHost, ExpandsTheFirstRange) {
 
 TEST(FirstHost, RefusesWhatIsNoList) {
   for (const char* list : {"", ",a", "node[", "node[1-2", "node]", "node[]", "node[a-b]", "node[-2]"})
-    EXPECT_THAT(message_of([&] { first_host(list); }), HasSubstr("must be like node[003-010,12]")) << list;
+    EXPECT_THAT(testing::value_error([&] { first_host(list); }), HasSubstr("must be like node[003-010,12]"))
+        << list;
 }
 
 TEST(CountAt, RepeatsCounts) {
@@ -284,7 +275,8 @@ TEST(CountAt, RepeatsCounts) {
 
 TEST(CountAt, RefusesWhatIsNoCount) {
   for (const char* counts : {"", "x", "2(x", "2(x)", "2(3)", "2(x0)", ",2", "0", "-1", "(x2)"})
-    EXPECT_THAT(message_of([&] { count_at(counts, 0); }), HasSubstr("must be like 2(x3),1")) << counts;
+    EXPECT_THAT(testing::value_error([&] { count_at(counts, 0); }), HasSubstr("must be like 2(x3),1"))
+        << counts;
 }
 
 }  // namespace

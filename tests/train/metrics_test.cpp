@@ -2,18 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <limits>
-#include <set>
+
+#include "tests/support/files.h"
 
 namespace trireme::train {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 StepReport report(int64_t step) {
   return {.step = step,
@@ -26,18 +25,9 @@ StepReport report(int64_t step) {
           .bytes_sent = {{"all_to_all", {{"sequence", 12}, {"world", 34}}}, {"all_gather", {{"world", 56}}}}};
 }
 
-class MetricsFiles : public testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = std::filesystem::temp_directory_path() / ("trireme_metrics_" + std::to_string(getpid()));
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::filesystem::path directory_;
-};
-
-TEST_F(MetricsFiles, HoldAnObjectALine) {
-  const std::string path = directory_ / "deep" / "metrics.jsonl";
+TEST(MetricsFiles, HoldAnObjectALine) {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory / "deep/metrics.jsonl";
   MetricsWriter writer(path);
   writer.write(report(1));
   writer.write(report(2));
@@ -46,6 +36,7 @@ TEST_F(MetricsFiles, HoldAnObjectALine) {
   for (int64_t step = 1; step <= 2; ++step) {
     std::string line;
     ASSERT_TRUE(std::getline(file, line));
+    EXPECT_TRUE(line.starts_with(R"({"step":)")) << line;
     EXPECT_EQ(json::parse(line), json::parse(R"({"step": )" + std::to_string(step) + R"(, "loss": 0.1,
         "grad_norm": 2.5, "lr": 0.001, "tokens": 3000, "step_seconds": 1.5, "tokens_per_second": 2000.0,
         "peak_memory_bytes": 5497558138880,
@@ -54,8 +45,9 @@ TEST_F(MetricsFiles, HoldAnObjectALine) {
   EXPECT_EQ(file.get(), EOF);
 }
 
-TEST_F(MetricsFiles, StartAnew) {
-  const std::string path = directory_ / "metrics.jsonl";
+TEST(MetricsFiles, StartAnew) {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory / "metrics.jsonl";
   MetricsWriter(path).write(report(7));
   MetricsWriter(path).write(report(1));
   std::ifstream file(path);
@@ -75,9 +67,9 @@ std::string failure(const Function& function) {
   return "no runtime_error";
 }
 
-TEST_F(MetricsFiles, SayWhereTheyCannotBeWritten) {
-  std::filesystem::create_directories(directory_);
-  const std::string in_the_way = directory_;
+TEST(MetricsFiles, SayWhereTheyCannotBeWritten) {
+  const testing::TemporaryDirectory directory;
+  const std::string in_the_way = directory.path();
   EXPECT_THAT(failure([&] { MetricsWriter writer(in_the_way); }),
               AllOf(HasSubstr("[metrics]"), HasSubstr(in_the_way)));
   MetricsWriter full("/dev/full");

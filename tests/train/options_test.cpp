@@ -3,13 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
-#include "trireme/core/check.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
 #include "trireme/core/json.h"
 #include "trireme/data/token_file.h"
 #include "trireme/train/option_list.h"
@@ -19,8 +18,8 @@ namespace trireme::train {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 json minimal() {
   return {{"model", {{"path", "m"}}}, {"data", {{"path", "d"}, {"sequence_length", 64}}}, {"steps", 5}};
@@ -31,18 +30,8 @@ json with(std::initializer_list<const char*> overrides, json options = minimal()
   return options;
 }
 
-template <class Function>
-std::string message_of(const Function& function) {
-  try {
-    function();
-  } catch (const core::ValueError& error) {
-    return error.what();
-  }
-  return "no ValueError";
-}
-
 std::string refusal(std::initializer_list<const char*> overrides) {
-  return message_of([&] { parse_options(with(overrides)); });
+  return testing::value_error([&] { parse_options(with(overrides)); });
 }
 
 TEST(Options, HaveTheDocumentedDefaults) {
@@ -148,7 +137,7 @@ TEST(Options, RefuseAnUnknownKeyWithItsPathAndTheNearest) {
 
 TEST(Options, RefuseWhatIsMissing) {
   for (const char* key : {"model", "data", "steps", "data.path", "data.sequence_length"})
-    EXPECT_EQ(message_of([&] { parse_options(with({(std::string(key) + "=null").c_str()})); }),
+    EXPECT_EQ(testing::value_error([&] { parse_options(with({(std::string(key) + "=null").c_str()})); }),
               "[options] " + std::string(key) + " must be given; it is missing");
   EXPECT_THAT(refusal({"model={}"}), HasSubstr("got neither"));
   EXPECT_THAT(refusal({"model.config={}"}), HasSubstr("got both"));
@@ -208,7 +197,7 @@ TEST(OptionList, HoldsExactlyTheKeysThatAreAccepted) {
   const std::string schedulers[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle"};
   const auto accepted = [](json options, const std::string& prefix) {
     apply_override(options, prefix + "zzzzzzzzzzzz=1");
-    const std::string text = message_of([&] { parse_options(options); });
+    const std::string text = testing::value_error([&] { parse_options(options); });
     const std::string mark = "the keys here are ";
     std::set<std::string> keys;
     if (text.find(mark) == text.npos) return keys;
@@ -244,7 +233,8 @@ TEST(OptionList, HoldsNoKeyThatIsNeverRead) {
         apply_override(options, "scheduler.params.warmup_num_steps=2");
     }
     apply_override(options, path + "=[[]]");
-    EXPECT_THAT(message_of([&] { parse_options(options); }), HasSubstr("[options] " + path + " must be"))
+    EXPECT_THAT(testing::value_error([&] { parse_options(options); }),
+                HasSubstr("[options] " + path + " must be"))
         << path;
   }
 }
@@ -252,9 +242,9 @@ TEST(OptionList, HoldsNoKeyThatIsNeverRead) {
 TEST(CheckWorld, WantsWholeSequenceGroups) {
   const Options options = parse_options(with({"sequence_parallel_size=2"}));
   EXPECT_NO_THROW(check_world(options, 4));
-  EXPECT_THAT(message_of([&] { check_world(options, 3); }),
+  EXPECT_THAT(testing::value_error([&] { check_world(options, 3); }),
               AllOf(HasSubstr("got 3 ranks and sequence_parallel_size 2"), HasSubstr("start 2 ranks")));
-  EXPECT_THAT(message_of([&] { check_world(options, 1); }), HasSubstr("start 2 ranks"));
+  EXPECT_THAT(testing::value_error([&] { check_world(options, 1); }), HasSubstr("start 2 ranks"));
 }
 
 TEST(CheckWorld, WantsTheTrainBatchSizeToFollow) {
@@ -262,7 +252,8 @@ TEST(CheckWorld, WantsTheTrainBatchSizeToFollow) {
   const Options options = parse_options(with({"sequence_parallel_size=2", "train_micro_batch_size_per_gpu=3",
                                               "gradient_accumulation_steps=5", "train_batch_size=30"}));
   EXPECT_NO_THROW(check_world(options, 4));
-  EXPECT_THAT(message_of([&] { check_world(options, 2); }), HasSubstr("3 x 5 x (2 / 2) = 15; got 30"));
+  EXPECT_THAT(testing::value_error([&] { check_world(options, 2); }),
+              HasSubstr("3 x 5 x (2 / 2) = 15; got 30"));
 }
 
 TEST(Overrides, SetValuesOfAnyType) {
@@ -279,28 +270,22 @@ TEST(Overrides, SetValuesOfAnyType) {
 TEST(Overrides, RefuseWhatIsNoAssignment) {
   json options = {{"steps", 5}};
   for (const char* text : {"steps", "=3", ".a=1", "a.=1", "a..b=1", ""})
-    EXPECT_THAT(message_of([&] { apply_override(options, text); }), HasSubstr("must be key.path=value"))
+    EXPECT_THAT(testing::value_error([&] { apply_override(options, text); }),
+                HasSubstr("must be key.path=value"))
         << text;
-  EXPECT_THAT(message_of([&] { apply_override(options, "steps.x=1"); }), HasSubstr("where steps is 5"));
-  EXPECT_THAT(message_of([&] { apply_override(options, "steps.x.y=1"); }), HasSubstr("where steps is 5"));
+  EXPECT_THAT(testing::value_error([&] { apply_override(options, "steps.x=1"); }),
+              HasSubstr("where steps is 5"));
+  EXPECT_THAT(testing::value_error([&] { apply_override(options, "steps.x.y=1"); }),
+              HasSubstr("where steps is 5"));
 }
 
-class OptionFiles : public testing::Test {
+class OptionFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = std::filesystem::temp_directory_path() /
-                 ("trireme_options_" + std::to_string(getpid()) +
-                  testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(directory_ / "model");
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ / name) << text;
-    return directory_ / name;
+    return testing::write_text(directory_ / name, text);
   }
 
-  std::filesystem::path directory_;
+  testing::TemporaryDirectory directory_;
 };
 
 TEST_F(OptionFiles, AreReadWithCommentsAndOverrides) {
@@ -312,17 +297,20 @@ TEST_F(OptionFiles, AreReadWithCommentsAndOverrides) {
 }
 
 TEST_F(OptionFiles, AreRefusedWhereTheyCannotBeRead) {
-  for (const std::string& path : {(directory_ / "none.json").string(), directory_.string()})
-    EXPECT_THAT(message_of([&] { read_options(path); }), HasSubstr(path));
+  for (const std::string& path : {(directory_ / "none.json").string(), directory_.path().string()})
+    EXPECT_THAT(testing::value_error([&] { read_options(path); }), HasSubstr(path));
   const std::string broken = write("broken.json", "{\"steps\": 1,\n \"seed\" 2}");
-  EXPECT_THAT(message_of([&] { read_options(broken); }), AllOf(HasSubstr(broken), HasSubstr("line 2")));
+  EXPECT_THAT(testing::value_error([&] { read_options(broken); }),
+              AllOf(HasSubstr(broken), HasSubstr("line 2")));
   const std::string twice = write("twice.json", R"({"steps": 1, "steps": 2})");
-  EXPECT_THAT(message_of([&] { read_options(twice); }), AllOf(HasSubstr(twice), HasSubstr("'steps' twice")));
+  EXPECT_THAT(testing::value_error([&] { read_options(twice); }),
+              AllOf(HasSubstr(twice), HasSubstr("'steps' twice")));
 }
 
 TEST_F(OptionFiles, NameInputsThatMustBeThere) {
   Options options = parse_options(minimal());
-  const auto refusal = [&] { return message_of([&] { check_inputs(options); }); };
+  const auto refusal = [&] { return testing::value_error([&] { check_inputs(options); }); };
+  std::filesystem::create_directories(directory_ / "model");
   options.model.path = directory_ / "model";
   options.data.path = directory_ / "corpus";
   EXPECT_THAT(refusal(), AllOf(HasSubstr("data.path must be a token file"), HasSubstr(options.data.path)));
@@ -336,7 +324,7 @@ TEST_F(OptionFiles, NameInputsThatMustBeThere) {
   EXPECT_THAT(refusal(), HasSubstr("gpt2"));
   options.model.config = json::parse(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
       "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})");
-  EXPECT_EQ(refusal(), "no ValueError");
+  EXPECT_EQ(refusal(), "no ValueError was thrown");
   write("corpus", "not tokens");
   EXPECT_THAT(refusal(), HasSubstr(options.data.path));
   options.model = {.path = directory_ / "nowhere", .config = {}};

@@ -18,7 +18,7 @@ namespace {
 
 }  // namespace
 
-nlohmann::json to_json(const StepReport& report) {
+nlohmann::ordered_json to_json(const StepReport& report) {
   return {{"step", report.step},
           {"loss", report.loss},
           {"grad_norm", report.grad_norm},

@@ -25,8 +25,9 @@ struct StepReport {
   double tokens_per_second() const { return step_seconds > 0 ? double(tokens) / step_seconds : 0; }
 };
 
-/// The object of one line. A loss or norm that is not finite is null, since JSON has no such number.
-nlohmann::json to_json(const StepReport& report);
+/// The object of one line, keys in the order of the fields. A loss or norm that is not finite is null, since
+/// JSON has no such number.
+nlohmann::ordered_json to_json(const StepReport& report);
 
 /// Writes reports to a file, each line complete on disk before `write` returns, so that a killed run loses
 /// none.

@@ -1,0 +1,153 @@
+// Whole runs of several ranks, each way of starting them, and what happens when one of them ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/exit_codes.h"
+#include "tests/cli/processes.h"
+#include "tests/cli/program.h"
+
+namespace trireme::cli {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int64_t kManySteps = 1000000;
+
+/// The lines of a run's metrics.jsonl.
+std::vector<json> metrics(const testing::TemporaryDirectory& folder) {
+  std::ifstream file(folder / "out/metrics.jsonl");
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+std::vector<double> losses(const testing::TemporaryDirectory& folder) {
+  std::vector<double> losses;
+  for (const json& line : metrics(folder)) losses.push_back(line.at("loss"));
+  return losses;
+}
+
+std::vector<std::string> arguments_for(const std::string& run) {
+  return {"train", run, "--set", "sequence_parallel_size=2"};
+}
+
+/// Trains with the launcher, and then once more with ranks that `variables` makes.
+template <class Function>
+void expect_same_run(const Function& variables) {
+  const testing::TemporaryDirectory folder;
+  const std::string run = write_run(folder, 3);
+  std::vector<std::string> launched = arguments_for(run);
+  launched.insert(launched.end(), {"--ranks", "2"});
+  Program launcher(launched);
+  ASSERT_EQ(launcher.wait(), kSuccess) << launcher.err();
+  const auto expected = losses(folder);
+  ASSERT_EQ(expected.size(), 3u);
+  std::filesystem::remove_all(folder / "out");
+
+  Program first(arguments_for(run), variables("0")), second(arguments_for(run), variables("1"));
+  EXPECT_EQ(first.wait(), kSuccess) << first.err();
+  EXPECT_EQ(second.wait(), kSuccess) << second.err();
+  EXPECT_EQ(losses(folder), expected);
+  EXPECT_EQ(second.out(), "");
+}
+
+TEST(Runs, WriteTheMetricsThatAreDocumented) {
+  const testing::TemporaryDirectory folder;
+  Program program({"train", write_run(folder, 2), "--ranks", "2"});
+  ASSERT_EQ(program.wait(), kSuccess) << program.err();
+  EXPECT_EQ(program.err(), "");
+  EXPECT_THAT(program.out(), AllOf(HasSubstr("step 1/2  loss "), HasSubstr("step 2/2  loss ")));
+  const auto lines = metrics(folder);
+  ASSERT_EQ(lines.size(), 2u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::set<std::string> keys;
+    for (const auto& [key, value] : lines[i].items()) keys.insert(key);
+    EXPECT_EQ(keys, (std::set<std::string>{"step", "loss", "grad_norm", "lr", "tokens", "step_seconds",
+                                           "tokens_per_second", "peak_memory_bytes", "bytes_sent"}));
+    EXPECT_EQ(lines[i].at("step"), i + 1);
+    EXPECT_GT(lines[i].at("peak_memory_bytes"), 0);
+  }
+}
+
+TEST(Runs, StartUnderOpenMpi) {
+  expect_same_run([](const std::string& rank) {
+    return Variables{{"OMPI_COMM_WORLD_RANK", rank},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                     {"PMIX_NAMESPACE", "test-" + std::to_string(getpid())}};
+  });
+}
+
+TEST(Runs, StartUnderSlurm) {
+  expect_same_run([](const std::string& rank) {
+    return Variables{{"SLURM_PROCID", rank},  {"SLURM_NTASKS", "2"},
+                     {"SLURM_LOCALID", rank}, {"SLURM_TASKS_PER_NODE", "2"},
+                     {"SLURM_NODEID", "0"},   {"SLURM_JOB_NODELIST", "localhost"},
+                     {"SLURM_STEP_ID", "0"},  {"SLURM_JOB_ID", std::to_string(getpid())}};
+  });
+}
+
+TEST(Runs, EndWhenARankIsKilled) {
+  const testing::TemporaryDirectory folder;
+  Program program({"train", write_run(folder, kManySteps), "--ranks", "2"});
+  ASSERT_TRUE(program.prints("step ")) << program.err();
+  const auto ranks = program.children();
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  EXPECT_EQ(program.wait(), kSignalBase + SIGKILL);
+  EXPECT_EQ(program.err(), "trireme: rank 1 of 2 ended with signal 9 (SIGKILL); ending the others\n");
+  EXPECT_TRUE(all_end(ranks));
+}
+
+TEST(Runs, EndOnInterrupt) {
+  const testing::TemporaryDirectory folder;
+  Program program({"train", write_run(folder, kManySteps), "--ranks", "2"});
+  ASSERT_TRUE(program.prints("step ")) << program.err();
+  const auto ranks = program.children();
+  ASSERT_EQ(ranks.size(), 2u);
+  program.send(SIGINT);
+  EXPECT_EQ(program.wait(), kSignalBase + SIGINT);
+  EXPECT_EQ(program.err(), "trireme: interrupted by SIGINT; ending all ranks\n");
+  EXPECT_TRUE(all_end(ranks));
+}
+
+TEST(Runs, SayOnceWhatIsWrongWithTheirFiles) {
+  const testing::TemporaryDirectory folder;
+  const std::string run = write_run(folder, 1);
+  const json config = json::parse(std::ifstream(run)).at("model").at("config");
+  testing::write_text(folder / "model/config.json", config.dump());
+  testing::write_text(folder / "model/model.safetensors", "cut off");
+  const std::string model = R"(model={"path": ")" + (folder / "model").string() + "\"}";
+  Program program({"train", run, "--ranks", "2", "--set", model});
+  EXPECT_EQ(program.wait(), kUserError);
+  EXPECT_EQ(count(program.err(), "model.safetensors"), 1u) << program.err();
+  EXPECT_EQ(count(program.err(), "error: "), 1u) << program.err();
+  EXPECT_THAT(program.err(), AllOf(HasSubstr(" of 2 ended with exit code 2"), Not(HasSubstr("\x01"))));
+}
+
+TEST(Runs, SayWhichRanksAreMissing) {
+  const testing::TemporaryDirectory folder;
+  Program program({"train", write_run(folder, 1), "--set", "timeout_seconds=1"},
+                  {{"OMPI_COMM_WORLD_RANK", "1"},
+                   {"OMPI_COMM_WORLD_SIZE", "2"},
+                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                   {"PMIX_NAMESPACE", "missing-" + std::to_string(getpid())}});
+  EXPECT_EQ(program.wait(), kFailure);
+  EXPECT_EQ(count(program.err(), "error: [comm]"), 1u) << program.err();
+}
+
+}  // namespace
+}  // namespace trireme::cli
