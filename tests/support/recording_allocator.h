@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <thread>
 
 namespace trireme::tests {
 
@@ -24,10 +25,15 @@ class RecordingAllocator final : public c10::Allocator {
   int64_t peak() const { return peak_; }        ///< most bytes that were live at once
   int64_t live() const { return live_; }
 
+  /// From now on only what the calling thread allocates is recorded: one rank of several threads.
+  void watch_this_thread() { watched_ = std::this_thread::get_id(); }
+
   c10::DataPtr allocate(size_t bytes) override {
-    auto block = new Block{inner_->allocate(bytes), this, int64_t(bytes)};
-    raise(largest_, int64_t(bytes));
-    raise(peak_, live_ += int64_t(bytes));
+    const auto watched = watched_.load();
+    const bool counts = watched == std::thread::id() || watched == std::this_thread::get_id();
+    auto block = new Block{inner_->allocate(bytes), this, counts ? int64_t(bytes) : 0};
+    raise(largest_, block->bytes);
+    raise(peak_, live_ += block->bytes);
     return {block->memory.get(), block, &release, c10::Device(c10::DeviceType::CPU)};
   }
   void copy_data(void* to, const void* from, size_t count) const override {
@@ -52,6 +58,7 @@ class RecordingAllocator final : public c10::Allocator {
   }
 
   c10::Allocator* inner_;
+  std::atomic<std::thread::id> watched_{};
   std::atomic<int64_t> largest_ = 0, peak_ = 0, live_ = 0;
 };
 
