@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "trireme/comm/backend.h"
+#include "trireme/comm/reason.h"
 #include "trireme/core/check.h"
 
 namespace trireme::comm {
@@ -41,18 +42,14 @@ c10::intrusive_ptr<c10d::Store> open_store(const Environment& environment,
 // Runs `connect`; what goes wrong is told with where the ranks should have met.
 template <class Connect>
 auto with_context(const std::string& what, const Connect& connect) {
-  const auto fail = [&](const char* reason) {
-    throw core::CommunicationError(core::concatenate(
-        "[comm] ", what, " failed: ", reason, "; see that every rank was started and can reach the others"));
-  };
   try {
     return connect();
-  } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());
-    throw;
-  } catch (const std::runtime_error& error) {
-    fail(error.what());
-    throw;
+  } catch (const core::ValueError&) {
+    throw;  // says itself what to do
+  } catch (const std::exception& error) {
+    throw core::CommunicationError(
+        core::concatenate("[comm] ", what, " failed: ", reason_of(error),
+                          "; see that every rank was started and can reach the others"));
   }
 }
 

@@ -1,10 +1,10 @@
 #include "trireme/comm/pending.h"
 
-#include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 
+#include "trireme/comm/reason.h"
 #include "trireme/core/check.h"
 
 namespace trireme::comm {
@@ -33,17 +33,13 @@ Pending Pending::then(Finish finish) && {
 
 at::Tensor Pending::wait() {
   if (!state_->work) return state_->output;
-  const auto fail = [&](const char* reason) {
-    throw core::CommunicationError(core::concatenate("[comm] ", state_->description, " did not finish: ",
-                                                     reason, "; see which rank ended or waits elsewhere"));
-  };
   const auto start = std::chrono::steady_clock::now();
   try {
     state_->work->wait();
-  } catch (const c10::Error& error) {
-    fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    fail(error.what());
+    throw core::CommunicationError(core::concatenate("[comm] ", state_->description,
+                                                     " did not finish: ", reason_of(error),
+                                                     "; see which rank ended or waits elsewhere"));
   }
   state_->traffic->add_wait(std::chrono::steady_clock::now() - start);
   if (state_->finish) state_->output = state_->finish(state_->output);
