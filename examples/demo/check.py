@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 PROGRAM = Path("build/bin/trireme")
 LENGTH = 8192
@@ -29,7 +29,8 @@ def first_long_document(corpus):
 
 
 def transformers_loss(directory, row):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     with torch.no_grad():
         return model(input_ids=row[None], labels=row[None]).loss.item()
 

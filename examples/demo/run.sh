@@ -8,7 +8,7 @@ mkdir -p "$output"
 
 echo "== 1. Tokens: the Python standard library's sources, one document a file"
 stdlib=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')
-mapfile -t files < <(find "$stdlib" \( -name site-packages -o -name test -o -name tests -o -name 'idle_test' \) -prune \
+mapfile -t files < <(find "$stdlib" \( -name site-packages -o -name test -o -name tests -o -name idle_test -o -name encodings \) -prune \
                        -o -name '*.py' -size +0 -print | LC_ALL=C sort)
 build/bin/trireme prepare "${files[@]}" --output "$output/corpus.safetensors"
 
