@@ -104,8 +104,8 @@ void print_operators() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 4) {
-    std::cerr << "usage: step_profile SEQUENCE fp32|bf16 layer|keep_attention\n";
+  if (argc < 5) {
+    std::cerr << "usage: step_profile SEQUENCE fp32|bf16 layer|keep_attention TILES\n";
     return 2;
   }
   const auto environment = comm::read_environment([](const char* name) { return std::getenv(name); });
@@ -116,7 +116,8 @@ int main(int argc, char** argv) {
       std::string(argv[3]) == "layer" ? model::Recompute::layer : model::Recompute::all_but_attention;
   model::Decoder decoder(peer_config(), {.dtype = dtype}, mesh);
   model::initialize_weights(decoder, 1);
-  train::Engine engine(decoder, mesh, {recompute, {}, {}}, 1.0);
+  const int64_t tiles = std::atoll(argv[4]);
+  train::Engine engine(decoder, mesh, {recompute, tiles > 0 ? std::optional(tiles) : std::nullopt, {}}, 1.0);
   at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));
   for (int step = 0; step < 3; ++step) {
     const auto batch = random_batch(std::atoll(argv[1]), mesh);
