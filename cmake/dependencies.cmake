@@ -17,7 +17,16 @@ if(NOT Torch_DIR)
     OUTPUT_VARIABLE torch_prefix OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   list(APPEND CMAKE_PREFIX_PATH ${torch_prefix})
 endif()
+# A CUDA torch enables CMake's CUDA language, in the C++ standard of this project unless told otherwise, and CMake 3.25
+# cannot ask nvcc for C++20. No source here is CUDA code.
+set(CMAKE_CUDA_STANDARD 17)
 find_package(Torch REQUIRED)
 
 # The wheel holds gloo itself but not its headers; only standard types cross the boundary.
 find_path(GLOO_INCLUDE gloo/transport/device.h REQUIRED)
+
+# A wheel of CUDA torch brings NCCL with its headers in the package nvidia-nccl, beside its own.
+if(TORCH_CUDA_LIBRARIES)
+  file(REAL_PATH "${Torch_DIR}/../../../.." torch_packages)
+  find_path(NCCL_INCLUDE nccl.h HINTS ${torch_packages}/nvidia/nccl/include REQUIRED)
+endif()

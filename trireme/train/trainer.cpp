@@ -32,7 +32,7 @@ c10::Device choose_device(DeviceChoice choice, const comm::Environment& environm
   const bool has_cuda = at::globalContext().hasCUDA();
   core::check_value(choice != DeviceChoice::cuda || has_cuda,
                     "[train] device \"cuda\" needs a CUDA build of torch and a "
-                    "device that it sees; got neither; run `trireme info`, or set \"device\" to \"cpu\"");
+                    "device that it sees; got no such device; run `trireme info`, or set \"device\" to \"cpu\"");
   if (choice == DeviceChoice::cpu || !has_cuda) return at::kCPU;
   const c10::Device device(at::kCUDA, c10::DeviceIndex(environment.local_rank));
   at::accelerator::setDeviceIndex(device.index());
