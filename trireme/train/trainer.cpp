@@ -30,9 +30,10 @@ using Clock = std::chrono::steady_clock;
 
 c10::Device choose_device(DeviceChoice choice, const comm::Environment& environment) {
   const bool has_cuda = at::globalContext().hasCUDA();
-  core::check_value(choice != DeviceChoice::cuda || has_cuda,
-                    "[train] device \"cuda\" needs a CUDA build of torch and a "
-                    "device that it sees; got no such device; run `trireme info`, or set \"device\" to \"cpu\"");
+  core::check_value(
+      choice != DeviceChoice::cuda || has_cuda,
+      "[train] device \"cuda\" needs a CUDA build of torch and a "
+      "device that it sees; got no such device; run `trireme info`, or set \"device\" to \"cpu\"");
   if (choice == DeviceChoice::cpu || !has_cuda) return at::kCPU;
   const c10::Device device(at::kCUDA, c10::DeviceIndex(environment.local_rank));
   at::accelerator::setDeviceIndex(device.index());
