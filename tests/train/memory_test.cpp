@@ -87,7 +87,8 @@ TEST(Memory, StageThreeHalvesTheStatesOfTwoRanks) {
   }
   // Parameter, gradient and two moments of each: most of what there is.
   EXPECT_GT(double(16 * parameters), 0.8 * double(replicated));
-  // What is beyond half is one unit: its gathered values, its gradients as autograd forms them, flat, and as they arrive.
+  // What is beyond half is one unit: its gathered values, its gradients as autograd forms them, flat, and as
+  // they arrive.
   EXPECT_LT(partitioned, replicated / 2 + 4 * largest_unit);
 }
 
