@@ -23,6 +23,8 @@ tidy() {
 export -f tidy
 
 sources=("$@")
-((${#sources[@]})) || mapfile -t sources < <(find trireme cli -name '*.cpp' | sort)
+# What this build compiles: not the sources for devices that this machine's torch was built without.
+((${#sources[@]})) || mapfile -t sources < <(sed -n "s|^ *\"file\": \"$PWD/\(.*\)\",*$|\1|p" build-lint/compile_commands.json |
+                                               grep -E '^(trireme|cli)/' | sort)
 printf '%s\n' "${sources[@]}" | xargs -P "${JOBS:-$(nproc)}" -I{} bash -c 'tidy "$1"' tidy {}
 echo "lint: clang-tidy finds nothing in ${#sources[@]} sources"
