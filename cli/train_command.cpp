@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <thread>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
@@ -36,6 +37,9 @@ void give_back_file(Arguments& arguments) {
   overrides.erase(file);
 }
 
+// Each rank is a process: a slip of the finger must not exhaust the machine.
+int64_t most_local_ranks() { return std::max<int64_t>(64, 4 * int64_t(std::thread::hardware_concurrency())); }
+
 int launch_ranks(const Arguments& arguments) {
   const comm::StoreServer store;
   LaunchOptions launch_options;
@@ -57,6 +61,10 @@ train::Options read_checked_options(const Arguments& arguments, const comm::Envi
                     "[cli] --ranks must be left out where ranks were started already; got --ranks ",
                     arguments.ranks, " in rank ", environment.rank, " of ", environment.world_size, " (",
                     environment.origin, ")");
+  core::check_value(arguments.ranks <= most_local_ranks(), "[cli] --ranks must be at most ",
+                    most_local_ranks(), " on this machine of ", std::thread::hardware_concurrency(),
+                    " processors; got ", arguments.ranks,
+                    "; start ranks on other machines through torchrun or srun");
   train::Options options = train::read_options(arguments.options_file, arguments.overrides);
   train::check_world(options, std::max(arguments.ranks, environment.world_size));
   train::check_inputs(options);

@@ -97,6 +97,12 @@ TEST_F(Commands, BadOptionsAreRefusedOnceBeforeRanksStart) {
   EXPECT_FALSE(fs::exists(folder_ / "out"));
 }
 
+TEST_F(Commands, MoreRanksThanAMachineCanBearAreRefused) {
+  const Result result = run({"train", write_options(), "--ranks", "100000"});
+  EXPECT_EQ(result.exit_code, kUserError);
+  EXPECT_THAT(result.err, HasSubstr("--ranks must be at most"));
+}
+
 TEST_F(Commands, RanksMustFitTheOptions) {
   const Result result = run({"train", write_options(), "--ranks", "3", "--set", "sequence_parallel_size=2"});
   EXPECT_EQ(result.exit_code, kUserError);

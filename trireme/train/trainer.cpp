@@ -231,6 +231,12 @@ void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, 
 
 void train(const Options& options, const comm::Environment& environment) {
   check_world(options, environment.world_size);
+  const auto saved = std::filesystem::path(options.output) / "model";
+  core::check_value(
+      options.model.path.empty() ||
+          std::filesystem::weakly_canonical(saved) != std::filesystem::weakly_canonical(options.model.path),
+      "[train] the trained model must not take the place of the one it starts from; got output \"",
+      options.output, "\" and model.path \"", options.model.path, "\"; choose another output");
   const auto device = choose_device(options.device, environment);
   const auto config = read_model_config(options.model);
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
@@ -250,7 +256,6 @@ void train(const Options& options, const comm::Environment& environment) {
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
   take_steps(options, mesh, engine, batches, device, reporter.get());
-  const auto saved = std::filesystem::path(options.output) / "model";
   model::save_weights(decoder, saved, options.model.path);
   mesh.world.barrier("the end of the run");
   if (!reporter) return;
