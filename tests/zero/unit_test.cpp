@@ -31,12 +31,6 @@ std::unique_ptr<Unit> make_unit(const comm::Group& group, const Options& options
   return unit;
 }
 
-struct Case {
-  int64_t ranks;
-  Stage stage;
-  at::ScalarType dtype;
-};
-
 class EveryStage : public testing::TestWithParam<std::tuple<int64_t, int, at::ScalarType>> {
  protected:
   int64_t ranks() const { return std::get<0>(GetParam()); }

@@ -35,6 +35,16 @@ std::vector<int64_t> scaled(at::IntArrayRef counts, int64_t factor) {
   return result;
 }
 
+int64_t total(at::IntArrayRef counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
+// What arrived in a dense copy of `tensor` goes into the tensor itself.
+Pending::Finish write_back_to(const Tensor& tensor) {
+  return [tensor](const Tensor& arrived) {
+    if (!arrived.is_alias_of(tensor)) tensor.detach().copy_(arrived);
+    return tensor;
+  };
+}
+
 // How many ranks `virtual_rank` sends to in a binomial tree of `size` ranks.
 int64_t binomial_children(int64_t virtual_rank, int64_t size) {
   int64_t children = 0;
@@ -68,9 +78,6 @@ std::string Group::describe(Collective collective, std::string_view purpose) con
 
 Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArrayRef sent,
                           at::IntArrayRef received, Collective collective, std::string_view purpose) const {
-  const auto total = [](at::IntArrayRef counts) {
-    return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  };
   Tensor input_bytes = as_bytes(input), output_bytes = as_bytes(output);
   auto sent_bytes = scaled(sent, row_bytes(input, total(sent)));
   auto received_bytes = scaled(received, row_bytes(output, total(received)));
@@ -81,7 +88,7 @@ Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArra
 
 Pending Group::all_to_all_async(const Tensor& input, at::IntArrayRef sent, at::IntArrayRef received,
                                 std::string_view purpose) const {
-  const auto rows = std::accumulate(sent.begin(), sent.end(), int64_t{0});
+  const auto rows = total(sent);
   check_value(int64_t(sent.size()) == size() && int64_t(received.size()) == size(),
               "[comm] all_to_all needs one count per rank for sending and for receiving; got ", sent.size(),
               " and ", received.size(), " in a group of ", size());
@@ -90,7 +97,7 @@ Pending Group::all_to_all_async(const Tensor& input, at::IntArrayRef sent, at::I
               " rows to send");
   if (size() == 1) return Pending(input);
   auto shape = input.sizes().vec();
-  shape[0] = std::accumulate(received.begin(), received.end(), int64_t{0});
+  shape[0] = total(received);
   const Tensor whole = input.detach().contiguous();
   return move_bytes(whole, at::empty(shape, whole.options()), sent, received, Collective::all_to_all,
                     purpose);
@@ -178,15 +185,8 @@ Pending Group::all_reduce_async(const Tensor& tensor, std::string_view purpose, 
   options.reduceOp = reduction == Reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
   std::vector<Tensor> tensors{contiguous};
   auto work = state_->process_group->allreduce(tensors, options);
-  return {std::move(work),
-          contiguous,
-          contiguous,
-          describe(Collective::all_reduce, purpose),
-          counter(),
-          [tensor](const Tensor& reduced) {
-            if (!reduced.is_alias_of(tensor)) tensor.detach().copy_(reduced);
-            return tensor;
-          }};
+  return {std::move(work), contiguous,           contiguous, describe(Collective::all_reduce, purpose),
+          counter(),       write_back_to(tensor)};
 }
 
 Tensor Group::all_reduce(const Tensor& tensor, std::string_view purpose, Reduction reduction) const {
@@ -205,15 +205,8 @@ Pending Group::broadcast_async(const Tensor& tensor, int64_t root, std::string_v
   options.rootRank = root;
   std::vector<Tensor> tensors{as_bytes(contiguous)};
   auto work = state_->process_group->broadcast(tensors, options);
-  return {std::move(work),
-          contiguous,
-          contiguous,
-          describe(Collective::broadcast, purpose),
-          counter(),
-          [tensor](const Tensor& received) {
-            if (!received.is_alias_of(tensor)) tensor.detach().copy_(received);
-            return tensor;
-          }};
+  return {std::move(work), contiguous,           contiguous, describe(Collective::broadcast, purpose),
+          counter(),       write_back_to(tensor)};
 }
 
 Tensor Group::broadcast(const Tensor& tensor, int64_t root, std::string_view purpose) const {

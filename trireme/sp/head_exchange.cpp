@@ -159,10 +159,12 @@ std::vector<Tensor> HeadExchange::to_slices(const std::vector<Tensor>& parts,
   }
   Tensor arrived = group_.all_to_all(send, sent, received, purpose);
   std::vector<Tensor> slices;
+  std::vector<bool> adds;  // by part: do several ranks, or none, work on a head?
   for (size_t part = 0; part < parts.size(); ++part) {
+    adds.push_back(overlap(ranges_[part], heads[part]));
     // Sums over ranks are formed in fp32 at least.
-    const bool add = overlap(ranges_[part], heads[part]);
-    slices.push_back(add ? at::zeros({B, s, heads[part], D},
+    slices.push_back(adds[part]
+                         ? at::zeros({B, s, heads[part], D},
                                      options.dtype(at::promoteTypes(parts[part].scalar_type(), at::kFloat)))
                          : at::empty({B, s, heads[part], D}, options));
   }
@@ -172,7 +174,7 @@ std::vector<Tensor> HeadExchange::to_slices(const std::vector<Tensor>& parts,
         for (size_t part = 0; part < parts.size(); ++part) {
           const auto [first, count] = ranges_[part][p];
           Tensor target = slices[part].narrow(2, first, count), from = block.narrow(2, place, count);
-          overlap(ranges_[part], heads[part]) ? target.add_(from) : target.copy_(from);
+          adds[part] ? target.add_(from) : target.copy_(from);
           place += count;
         }
       });
