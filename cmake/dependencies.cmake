@@ -6,6 +6,7 @@ if(TRIREME_FUZZ)
   return()  # what is fuzzed needs no more
 endif()
 find_package(CLI11 REQUIRED)
+find_package(hwy REQUIRED)
 
 if(NOT Torch_DIR)
   find_program(TRIREME_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)

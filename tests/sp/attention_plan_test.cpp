@@ -45,11 +45,14 @@ TEST(AttentionPlan, FollowsEveryRule) {
     expect_rules({.causal = causal}, 2, 37);
     expect_rules({.document_lengths = {{5, 0, 30, 2}, {37}}, .causal = causal}, 2, 37);
     expect_rules({.document_lengths = {{190, 10}, {190, 10}}, .causal = causal, .window = 7}, 2, 200);
+    expect_rules({.document_lengths = {{5, 20}, {}}, .causal = causal}, 2, 37);
+    expect_rules({.document_lengths = {{190}}, .causal = causal, .window = 7}, 1, 200);
     expect_rules({.causal = causal, .window = 150}, 1, 400);
     expect_rules({.causal = causal, .window = 400}, 1, 37);
     const BlockLayout blocks{8, {{0}, {0, 1}, {0, 2}, {1, 3}, {}}};
     expect_rules({.causal = causal, .blocks = blocks}, 1, 37);
     expect_rules({.document_lengths = {{20, 17}, {3, 34}}, .causal = causal, .blocks = blocks}, 2, 37);
+    expect_rules({.document_lengths = {{20, 10}}, .causal = causal, .blocks = blocks}, 1, 37);
   }
 }
 
@@ -70,7 +73,7 @@ TEST(AttentionPlan, RowsWithEqualDocumentsShareTiles) {
 }
 
 TEST(AttentionPlan, RefusesContradictions) {
-  EXPECT_THROW(plan_attention({.document_lengths = {{4, 5}}}, 1, 10), core::ValueError);
+  EXPECT_THROW(plan_attention({.document_lengths = {{4, 7}}}, 1, 10), core::ValueError);
   EXPECT_THROW(plan_attention({.document_lengths = {{10}}}, 2, 10), core::ValueError);
   EXPECT_THROW(plan_attention({.document_lengths = {{-1, 11}}}, 1, 10), core::ValueError);
   EXPECT_THROW(plan_attention({.window = -1}, 1, 10), core::ValueError);

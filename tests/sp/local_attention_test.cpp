@@ -55,6 +55,7 @@ TEST(FusedAttention, EqualsTheDefinition) {
     compare(inputs(2, 37, H, K), {.document_lengths = {{5, 30, 2}, {37}}});
     compare(inputs(2, 37, H, K), {.document_lengths = {{1, 1, 35}, {36, 1}}, .causal = false});
     compare(inputs(1, 200, H, K), {.document_lengths = {{150, 50}}, .window = 9});
+    compare(inputs(2, 37, H, K), {.document_lengths = {{5, 20}, {}}});  // the rest is padding
   }
 }
 

@@ -43,7 +43,7 @@ TEST(Slice, PadsAndNeverDrops) {
   std::vector<Tensor> tokens, labels, positions, extra;
   for (int64_t rank = 0; rank < P; ++rank) {
     SlicedBatch slice = slice_batch({ids, ids, {{4, 6}}, {{"weights", weights}}}, rank, P);
-    EXPECT_EQ(slice.context.document_lengths, (std::vector<std::vector<int64_t>>{{4, 6, 2}}));
+    EXPECT_EQ(slice.context.document_lengths, (std::vector<std::vector<int64_t>>{{4, 6}}));
     EXPECT_EQ(slice.longest_document, 6);
     tokens.push_back(slice.tokens);
     labels.push_back(slice.labels);
@@ -52,14 +52,23 @@ TEST(Slice, PadsAndNeverDrops) {
   }
   EXPECT_TRUE(at::equal(at::cat(tokens, 1), row({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0})));
   EXPECT_TRUE(at::equal(at::cat(labels, 1), row({2, 3, 4, -100, 6, 7, 8, 9, 10, -100, -100, -100})));
-  EXPECT_TRUE(at::equal(at::cat(positions, 1), row({0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 0, 1})));
+  EXPECT_TRUE(at::equal(at::cat(positions, 1), row({0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 0, 0})));
   EXPECT_TRUE(at::equal(at::cat(extra, 1).narrow(1, 0, S), weights));
   EXPECT_EQ(at::cat(extra, 1).size(1), 12);
 }
 
+TEST(Slice, WhatNoDocumentHoldsIsPadding) {
+  Tensor ids = at::arange(10).view({2, 5});
+  SlicedBatch slice = slice_batch({ids, ids, {{2}, {1, 3}}, {}}, 0, 1);
+  EXPECT_TRUE(
+      at::equal(slice.labels, at::tensor({1, -100, -100, -100, -100, -100, 7, 8, -100, -100}).view({2, 5})));
+  EXPECT_TRUE(at::equal(slice.positions, at::tensor({0, 1, 0, 0, 0, 0, 0, 1, 2, 0}).view({2, 5})));
+  EXPECT_EQ(slice.longest_document, 3);
+}
+
 TEST(Slice, RefusesWhatDoesNotFit) {
   Tensor ids = at::arange(6).unsqueeze(0);
-  EXPECT_THROW(slice_batch({ids, ids, {{5}}, {}}, 0, 2), core::ValueError);
+  EXPECT_THROW(slice_batch({ids, ids, {{3, 4}}, {}}, 0, 2), core::ValueError);
   EXPECT_THROW(slice_batch({ids, ids, {{6}, {6}}, {}}, 0, 2), core::ValueError);
   EXPECT_THROW(slice_batch({ids, ids.narrow(1, 0, 5), {}, {}}, 0, 2), core::ValueError);
   EXPECT_THROW(slice_batch({ids, ids, {}, {{"x", at::zeros({1, 5})}}}, 0, 2), core::ValueError);

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "trireme/sp/attention_context.h"
@@ -15,6 +16,7 @@ inline at::Tensor reads(const sp::AttentionContext& context, int64_t row, int64_
   auto access = allowed.accessor<bool, 2>();
   std::vector<int64_t> document(size_t(S), 0);
   if (!context.document_lengths.empty()) {
+    std::fill(document.begin(), document.end(), -1);  // padding
     int64_t token = 0, index = 0;
     for (int64_t length : context.document_lengths[size_t(row)]) {
       for (int64_t i = 0; i < length; ++i) document[size_t(token++)] = index;
@@ -23,7 +25,7 @@ inline at::Tensor reads(const sp::AttentionContext& context, int64_t row, int64_
   }
   for (int64_t q = 0; q < S; ++q)
     for (int64_t k = 0; k < S; ++k) {
-      bool see = document[size_t(q)] == document[size_t(k)];
+      bool see = document[size_t(q)] >= 0 && document[size_t(q)] == document[size_t(k)];
       if (context.causal) see = see && k <= q;
       if (context.window > 0) see = see && std::abs(q - k) < context.window;
       if (context.blocks) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "support/differences.h"
 #include "support/ranks.h"
 #include "support/reference_decoder.h"
 #include "support/units.h"
@@ -134,12 +135,6 @@ std::vector<sp::SlicedBatch> micro_batches(const std::vector<tests::ReferenceBat
   return all;
 }
 
-double relative_difference(const Tensor& actual, const Tensor& reference) {
-  const double scale = reference.abs().max().item<double>();
-  return (actual.to(at::kDouble) - reference.to(at::kDouble)).abs().max().item<double>() /
-         std::max(scale, 1e-30);
-}
-
 // Every tensor of the model by its Hugging Face name, from what `whole(unit, parameter)` returns.
 template <class Whole, class Visit>
 void each_tensor(model::Decoder& decoder, const Whole& whole, const Visit& visit) {
@@ -177,7 +172,7 @@ void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype) {
       EXPECT_NEAR(result.loss, want.losses[size_t(step)], tolerance * want.losses[size_t(step)]);
       if (step == 0)
         each_tensor(decoder, tests::whole_gradient, [&](const std::string& name, const Tensor& gradient) {
-          EXPECT_LE(relative_difference(gradient, want.first_gradients.at(name)), tolerance)
+          EXPECT_LE(tests::relative_difference(gradient, want.first_gradients.at(name)), tolerance)
               << "gradient of " << name;
         });
       const double norm =
@@ -185,7 +180,7 @@ void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype) {
       EXPECT_NEAR(norm, want.norms[size_t(step)], tolerance * want.norms[size_t(step)]);
     }
     each_tensor(decoder, tests::whole_value, [&](const std::string& name, const Tensor& value) {
-      EXPECT_LE(relative_difference(value, want.weights.at(name)), later) << "weights of " << name;
+      EXPECT_LE(tests::relative_difference(value, want.weights.at(name)), later) << "weights of " << name;
     });
   });
 }

@@ -31,34 +31,35 @@ std::unique_ptr<Unit> make_unit(const comm::Group& group, const Options& options
   return unit;
 }
 
-class EveryStage : public testing::TestWithParam<std::tuple<int64_t, int, at::ScalarType>> {
- protected:
-  int64_t ranks() const { return std::get<0>(GetParam()); }
-  Options options() const {
-    return {.stage = Stage(std::get<1>(GetParam())), .dtype = std::get<2>(GetParam())};
-  }
-};
-INSTANTIATE_TEST_SUITE_P(Stages, EveryStage,
-                         testing::Combine(testing::Values(1, 2, 3, 4), testing::Values(0, 1, 2, 3),
-                                          testing::Values(at::kDouble, at::kFloat, at::kBFloat16)));
+// Runs body(connection, options) on every rank, for each stage, dtype and number of ranks.
+template <class Body>
+void in_every_setting(const Body& body) {
+  for (int64_t ranks : {1, 2, 3, 4})
+    for (int stage : {0, 1, 2, 3})
+      for (auto dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+        run_ranks(ranks, [&](const comm::Connection& connection) {
+          SCOPED_TRACE(core::concatenate(ranks, " ranks, stage ", stage, ", ", dtype));
+          body(connection, Options{.stage = Stage(stage), .dtype = dtype});
+        });
+}
 
-TEST_P(EveryStage, ValuesAreWhatWasWritten) {
-  run_ranks(ranks(), [&](const comm::Connection& connection) {
-    auto unit = make_unit(world_of(connection), options());
+TEST(EveryStage, ValuesAreWhatWasWritten) {
+  in_every_setting([](const comm::Connection& connection, const Options& options) {
+    auto unit = make_unit(world_of(connection), options);
     for (int round = 0; round < 2; ++round) {
       Gathered gathered(*unit);
       for (size_t i = 0; i < specs().size(); ++i)
-        EXPECT_TRUE(at::equal(unit->parameter(i).detach(), value_of(i).to(options().dtype)));
+        EXPECT_TRUE(at::equal(unit->parameter(i).detach(), value_of(i).to(options.dtype)));
     }
-    EXPECT_EQ(unit->state(), options().partitions_parameters() ? State::not_available : State::available);
+    EXPECT_EQ(unit->state(), options.partitions_parameters() ? State::not_available : State::available);
   });
 }
 
 // Three backward passes of different losses on every rank, one parameter unused in one of them.
-TEST_P(EveryStage, GradientsAreTheSumOverRanksAndPasses) {
-  run_ranks(ranks(), [&](const comm::Connection& connection) {
+TEST(EveryStage, GradientsAreTheSumOverRanksAndPasses) {
+  in_every_setting([](const comm::Connection& connection, const Options& options) {
     const comm::Group group = world_of(connection);
-    auto unit = make_unit(group, options());
+    auto unit = make_unit(group, options);
     const auto factor = [](int64_t rank, int pass) { return double(rank + 1 + 4 * pass); };
     for (int pass = 0; pass < 3; ++pass) {
       Gathered gathered(*unit);
@@ -75,34 +76,34 @@ TEST_P(EveryStage, GradientsAreTheSumOverRanksAndPasses) {
         all += factor(rank, pass);
         used += pass != 1 ? 2 * factor(rank, pass) : 0;
       }
-    EXPECT_EQ(unit->gradient().scalar_type(), options().master_dtype());
+    EXPECT_EQ(unit->gradient().scalar_type(), options.master_dtype());
     EXPECT_EQ(unit->gradient().numel(), unit->optimizer_range().count());
-    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::full({5, 3}, all, options().master_dtype())));
-    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 2), at::full({3}, used, options().master_dtype())));
+    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::full({5, 3}, all, options.master_dtype())));
+    EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 2), at::full({3}, used, options.master_dtype())));
     // Padding stays out of every norm.
     EXPECT_EQ(unit->gradient().isnan().any().item<bool>(), false);
     Tensor sum = unit->gradient().sum().to(at::kDouble);
-    if (options().partitions_optimizer()) group.all_reduce(sum, "test");
+    if (options.partitions_optimizer()) group.all_reduce(sum, "test");
     EXPECT_DOUBLE_EQ(sum.item<double>(), 15 * all + 3 * used);
   });
 }
 
-TEST_P(EveryStage, AStepWithoutGradientsHasZeros) {
-  run_ranks(ranks(), [&](const comm::Connection& connection) {
-    auto unit = make_unit(world_of(connection), options());
+TEST(EveryStage, AStepWithoutGradientsHasZeros) {
+  in_every_setting([](const comm::Connection& connection, const Options& options) {
+    auto unit = make_unit(world_of(connection), options);
     unit->finish_gradients();
     EXPECT_TRUE(unit->gradient().eq(0).all().item<bool>());
   });
 }
 
-TEST_P(EveryStage, PublishBringsTheMastersToEveryRank) {
-  run_ranks(ranks(), [&](const comm::Connection& connection) {
-    auto unit = make_unit(world_of(connection), options());
+TEST(EveryStage, PublishBringsTheMastersToEveryRank) {
+  in_every_setting([](const comm::Connection& connection, const Options& options) {
+    auto unit = make_unit(world_of(connection), options);
     const auto before = unit->generation();
     unit->master().mul_(2);
     unit->publish();
     EXPECT_EQ(unit->generation(), before + 1);
-    EXPECT_TRUE(at::equal(tests::whole_value(*unit, 0), (value_of(0) * 2).to(options().dtype)));
+    EXPECT_TRUE(at::equal(tests::whole_value(*unit, 0), (value_of(0) * 2).to(options.dtype)));
   });
 }
 

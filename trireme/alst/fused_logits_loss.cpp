@@ -2,12 +2,11 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/log_softmax.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trireme/alst/cross_entropy.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/check.h"
 
@@ -22,26 +21,6 @@ using torch::autograd::variable_list;
 constexpr int64_t kTileBytes = 16 << 20;
 constexpr int64_t kLeastTokens = 128;  // fewer, and the matrix products run below their rate
 
-// One tile: its summed loss, and in place of its log-probabilities the gradient of that with respect to the
-// logits.
-struct TileLoss {
-  Tensor sum;          // []
-  Tensor grad_logits;  // [n, V], in the hidden states' dtype; undefined unless wanted
-};
-
-TileLoss tile_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, bool with_gradient) {
-  const auto dtype = hidden.scalar_type(), wide = at::promoteTypes(dtype, at::kFloat);
-  const Tensor ignored = labels.eq(-100).unsqueeze(1), index = labels.clamp_min(0).unsqueeze(1);
-  Tensor log_probability = at::log_softmax(at::mm(hidden, head.t()), -1, wide);
-  TileLoss result{log_probability.gather(1, index).masked_fill_(ignored, 0).sum().neg_(), {}};
-  if (!with_gradient) return result;
-  Tensor gradient = log_probability.exp_();  // softmax - one-hot
-  gradient.scatter_add_(1, index, at::full(index.sizes(), -1, gradient.options()));
-  gradient.masked_fill_(ignored, 0);
-  result.grad_logits = gradient.to(dtype);
-  return result;
-}
-
 struct FusedLogitsLoss : Function<FusedLogitsLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels,
                         double scale, int64_t tiles) {
@@ -53,17 +32,18 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
     if (for_head) grad_head = at::zeros(head.sizes(), total.options());
     each_tile(hidden.size(0), tiles, [&](int64_t first, int64_t count) {
       const Tensor h = hidden.narrow(0, first, count);
-      const auto tile = tile_loss(h, head, labels.narrow(0, first, count), for_hidden || for_head);
-      total.add_(tile.sum);
+      const Tensor logits = at::mm(h, head.t());
+      total.add_(cross_entropy_(logits, labels.narrow(0, first, count), for_hidden || for_head));
+      const Tensor& grad_logits = logits;  // what they have become
       if (for_hidden) {
         Tensor place = grad_hidden.narrow(0, first, count);
-        at::addmm_out(place, place, tile.grad_logits, head, /*beta=*/0, /*alpha=*/scale);
+        at::addmm_out(place, place, grad_logits, head, /*beta=*/0, /*alpha=*/scale);
       }
       if (!for_head) return;
       if (dtype == wide)
-        grad_head.addmm_(tile.grad_logits.t(), h, /*beta=*/1, /*alpha=*/scale);
+        grad_head.addmm_(grad_logits.t(), h, /*beta=*/1, /*alpha=*/scale);
       else
-        grad_head.add_(at::mm(tile.grad_logits.t(), h), scale);
+        grad_head.add_(at::mm(grad_logits.t(), h), scale);
     });
     if (for_head) grad_head = grad_head.to(dtype);
     ctx->save_for_backward({grad_hidden, grad_head});

@@ -95,7 +95,6 @@ Row read_row(const TokenFile& file, std::span<const Piece> pieces, int64_t seque
     row.document_lengths.push_back(piece.length);
     filled += size;
   }
-  if (filled < length) row.document_lengths.push_back(static_cast<int64_t>(length - filled));
   for (size_t i = 0; i < filled; ++i)
     if (mask[i]) row.labels[i] = row.tokens[i];
   return row;

@@ -19,8 +19,7 @@ struct Row {
   std::vector<int64_t> tokens;  ///< [S]; 0 in the padding
   std::vector<int64_t> labels;  ///< [S]; the tokens themselves, not shifted; ignored where the mask is 0
                                 ///< and in the padding
-  std::vector<int64_t>
-      document_lengths;  ///< sum to S; the padding, where there is some, is the last document
+  std::vector<int64_t> document_lengths;  ///< in order; what is left of S is padding
 };
 
 /// Which rows one step of training takes.

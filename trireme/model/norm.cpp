@@ -1,8 +1,15 @@
 #include "trireme/model/norm.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "trireme/model/norm_kernel.h"
 
 namespace trireme::model {
 namespace {
@@ -14,29 +21,113 @@ using torch::autograd::variable_list;
 
 at::ScalarType wide(const Tensor& t) { return at::promoteTypes(t.scalar_type(), at::kFloat); }
 
+constexpr int64_t kElementsATask = 1 << 15;  // worth another thread
+constexpr int64_t kRowsASum = 256;           // rows that are added up in fp32 before they join the others
+
+int64_t rows_a_task(const Tensor& x) {
+  return (kElementsATask / std::max<int64_t>(1, x.size(-1)) + kRowsASum) / kRowsASum * kRowsASum;
+}
+
+bool has_kernel(const Tensor& x, const Tensor& weight) {
+  return x.is_cpu() && x.scalar_type() == weight.scalar_type() && weight.is_contiguous() &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+struct Normalized {
+  Tensor output, inverse;  // [..., E], [..., 1]
+};
+
+Normalized by_operators(const Tensor& x, const Tensor& weight, double epsilon) {
+  Tensor inverse = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, wide(x));
+  inverse.square_().div_(double(x.size(-1))).add_(epsilon).rsqrt_();
+  return {x.mul(inverse).to(x.scalar_type()).mul_(weight), inverse};
+}
+
+template <class T>
+Normalized by_kernel(const Tensor& x, const Tensor& weight, double epsilon) {
+  auto shape = x.sizes().vec();
+  Tensor output = at::empty(shape, x.options().requires_grad(false));
+  shape.back() = 1;
+  Tensor inverse = at::empty(shape, output.options().dtype(at::kFloat));
+  const int64_t E = x.size(-1);
+  const T* from = x.const_data_ptr<T>();
+  const T* factors = weight.const_data_ptr<T>();
+  T* to = output.mutable_data_ptr<T>();
+  auto* inverses = inverse.mutable_data_ptr<float>();
+  at::parallel_for(0, inverse.numel(), rows_a_task(x), [&](int64_t begin, int64_t end) {
+    norm_rows(from + begin * E, factors, end - begin, E, epsilon, to + begin * E, inverses + begin);
+  });
+  return {output, inverse};
+}
+
+struct Gradients {
+  Tensor x, weight;
+};
+
+Gradients gradients_by_operators(const Tensor& upstream, const Tensor& x, const Tensor& weight,
+                                 const Tensor& inverse, bool weight_wanted) {
+  Gradients result;
+  Tensor normalized = x * inverse;  // in fp32 at least, as everything below
+  if (weight_wanted) {
+    Tensor products = (upstream * normalized).reshape({-1, x.size(-1)});
+    result.weight = products.sum(0, /*keepdim=*/false, wide(x)).to(weight.scalar_type());
+  }
+  Tensor grad_normalized = upstream.to(wide(x)) * weight;
+  Tensor mean = (grad_normalized * normalized).mean(-1, /*keepdim=*/true);
+  result.x = grad_normalized.sub_(normalized.mul_(mean)).mul_(inverse).to(x.scalar_type());
+  return result;
+}
+
+template <class T>
+Gradients gradients_by_kernel(const Tensor& upstream, const Tensor& x, const Tensor& weight,
+                              const Tensor& inverse, bool weight_wanted) {
+  const int64_t E = x.size(-1), rows = inverse.numel(), sums = (rows + kRowsASum - 1) / kRowsASum;
+  Gradients result{at::empty(x.sizes(), x.options().requires_grad(false)), {}};
+  // One sum for so many rows, whatever the number of threads: the result does not depend on it.
+  Tensor partial;
+  if (weight_wanted) partial = at::zeros({sums, E}, result.x.options().dtype(at::kFloat));
+  const T *up = upstream.const_data_ptr<T>(), *from = x.const_data_ptr<T>(),
+          *factors = weight.const_data_ptr<T>();
+  const auto* inverses = inverse.const_data_ptr<float>();
+  T* to = result.x.mutable_data_ptr<T>();
+  float* sum = weight_wanted ? partial.mutable_data_ptr<float>() : nullptr;
+  at::parallel_for(
+      0, sums, std::max<int64_t>(1, rows_a_task(x) / kRowsASum), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t first = i * kRowsASum, place = first * E;
+          norm_rows_backward(up + place, from + place, factors, inverses + first,
+                             std::min(kRowsASum, rows - first), E, to + place, sum ? sum + i * E : nullptr);
+        }
+      });
+  if (weight_wanted) result.weight = partial.sum(0).to(weight.scalar_type());
+  return result;
+}
+
 struct RootMeanSquareNorm : Function<RootMeanSquareNorm> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double epsilon) {
-    Tensor inverse =
-        at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, wide(x));  // [..., 1]
-    inverse.square_().div_(double(x.size(-1))).add_(epsilon).rsqrt_();
-    ctx->save_for_backward({x, weight, inverse});
-    return x.mul(inverse).to(x.scalar_type()).mul_(weight);
+    Tensor dense = x;
+    Normalized result;
+    if (has_kernel(x, weight)) {
+      dense = x.contiguous();
+      result = x.scalar_type() == at::kFloat ? by_kernel<float>(dense, weight, epsilon)
+                                             : by_kernel<c10::BFloat16>(dense, weight, epsilon);
+    } else {
+      result = by_operators(x, weight, epsilon);
+    }
+    ctx->save_for_backward({dense, weight, result.inverse});
+    return result.output;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &inverse = saved[2];
-    const Tensor& upstream = gradients[0];
-    Tensor normalized = x * inverse;  // in fp32 at least, as everything below
-    Tensor grad_weight;
-    if (ctx->needs_input_grad(1)) {
-      Tensor products = (upstream * normalized).reshape({-1, x.size(-1)});
-      grad_weight = products.sum(0, /*keepdim=*/false, wide(x)).to(weight.scalar_type());
-    }
-    Tensor grad_normalized = upstream.to(wide(x)) * weight;
-    Tensor mean = (grad_normalized * normalized).mean(-1, /*keepdim=*/true);
-    Tensor grad_x = grad_normalized.sub_(normalized.mul_(mean)).mul_(inverse);
-    return {grad_x.to(x.scalar_type()), grad_weight, Tensor()};
+    const bool weight_wanted = ctx->needs_input_grad(1);
+    const auto function = !has_kernel(x, weight)          ? gradients_by_operators
+                          : x.scalar_type() == at::kFloat ? gradients_by_kernel<float>
+                                                          : gradients_by_kernel<c10::BFloat16>;
+    const Tensor upstream = has_kernel(x, weight) ? gradients[0].contiguous() : gradients[0];
+    auto result = function(upstream, x, weight, inverse, weight_wanted);
+    return {result.x, result.weight, Tensor()};
   }
 };
 

@@ -1,15 +1,20 @@
 #include "trireme/model/projection.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <optional>
+
+#include "trireme/model/gated_silu_kernel.h"
 
 namespace trireme::model {
 namespace {
@@ -39,14 +44,60 @@ struct Projection : Function<Projection> {
   }
 };
 
+constexpr int64_t kElementsATask = 1 << 15;  // worth another thread
+
+bool has_kernel(const Tensor& gate_up) {
+  return gate_up.is_cpu() && gate_up.dim() == 2 && gate_up.is_contiguous() &&
+         (gate_up.scalar_type() == at::kFloat || gate_up.scalar_type() == at::kBFloat16);
+}
+
+// Calls rows(first, count) for parts of `gate_up`'s rows, on several threads where that pays.
+template <class Rows>
+void each_part(const Tensor& gate_up, const Rows& rows) {
+  const int64_t rows_a_task = 1 + kElementsATask / std::max<int64_t>(1, gate_up.size(1));
+  at::parallel_for(0, gate_up.size(0), rows_a_task,
+                   [&](int64_t begin, int64_t end) { rows(begin, end - begin); });
+}
+
+template <class T>
+Tensor gate(const Tensor& gate_up) {
+  const int64_t I = gate_up.size(1) / 2;
+  Tensor output = at::empty({gate_up.size(0), I}, gate_up.options().requires_grad(false));
+  const T* from = gate_up.const_data_ptr<T>();
+  T* to = output.mutable_data_ptr<T>();
+  each_part(gate_up, [&](int64_t first, int64_t count) {
+    gated_silu_rows(from + first * 2 * I, count, I, to + first * I);
+  });
+  return output;
+}
+
+template <class T>
+Tensor gate_backward(const Tensor& upstream, const Tensor& gate_up) {
+  const int64_t I = gate_up.size(1) / 2;
+  Tensor gradient = at::empty_like(gate_up);
+  const T *up = upstream.const_data_ptr<T>(), *from = gate_up.const_data_ptr<T>();
+  T* to = gradient.mutable_data_ptr<T>();
+  each_part(gate_up, [&](int64_t first, int64_t count) {
+    gated_silu_rows_backward(up + first * I, from + first * 2 * I, count, I, to + first * 2 * I);
+  });
+  return gradient;
+}
+
 struct GatedSilu : Function<GatedSilu> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_up) {
     ctx->save_for_backward({gate_up});
+    if (has_kernel(gate_up))
+      return gate_up.scalar_type() == at::kFloat ? gate<float>(gate_up) : gate<c10::BFloat16>(gate_up);
     const auto half = gate_up.chunk(2, -1);
     return at::silu(half[0]).mul_(half[1]);
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const Tensor gate_up = ctx->get_saved_variables()[0];
+    if (has_kernel(gate_up)) {
+      const Tensor upstream = gradients[0].contiguous();
+      return {gate_up.scalar_type() == at::kFloat ? gate_backward<float>(upstream, gate_up)
+                                                  : gate_backward<c10::BFloat16>(upstream, gate_up)};
+    }
     const auto half = gate_up.chunk(2, -1);
     Tensor gradient = at::empty_like(gate_up);
     auto out = gradient.chunk(2, -1);

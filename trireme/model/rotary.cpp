@@ -1,5 +1,6 @@
 #include "trireme/model/rotary.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -11,6 +12,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+
+#include "trireme/model/rotary_kernel.h"
 
 namespace trireme::model {
 namespace {
@@ -73,12 +76,41 @@ void turn(const Tensor& to, const Tensor& from, const Tensor& cosine, const Tens
 
 Tensor by_head(const Tensor& x, const Tensor& cosine) { return x.view({x.size(0), -1, 2 * cosine.size(-1)}); }
 
+constexpr int64_t kElementsATask = 1 << 15;  // worth another thread
+
+bool has_kernel(const Tensor& x, const Tensor& cosine) {
+  return x.is_cpu() && x.is_contiguous() && cosine.is_contiguous() &&
+         x.scalar_type() == cosine.scalar_type() &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+template <class T>
+void turn_by_kernel(const Tensor& to, const Tensor& from, int64_t count, const Tensor& cosine,
+                    const Tensor& sine, float sign) {
+  const int64_t tokens = from.size(0), width = from.numel() / std::max<int64_t>(1, tokens),
+                D = 2 * cosine.size(-1);
+  T* out = to.mutable_data_ptr<T>();
+  const T *in = from.const_data_ptr<T>(), *c = cosine.const_data_ptr<T>(), *s = sine.const_data_ptr<T>();
+  at::parallel_for(0, tokens, 1 + kElementsATask / std::max<int64_t>(1, width),
+                   [&](int64_t begin, int64_t end) {
+                     const int64_t angle = begin * D / 2;
+                     rotate_tokens(in + begin * width, c + angle, s + angle, end - begin, width, count, D,
+                                   sign, out + begin * width);
+                   });
+}
+
 struct RotateHeads : Function<RotateHeads> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, int64_t count, const Tensor& cosine,
                         const Tensor& sine) {
     ctx->mark_dirty({x});
     ctx->save_for_backward({cosine, sine});
     ctx->saved_data["count"] = count;
+    if (has_kernel(x, cosine)) {
+      const auto function =
+          x.scalar_type() == at::kFloat ? turn_by_kernel<float> : turn_by_kernel<c10::BFloat16>;
+      function(x, x, count, cosine, sine, 1);
+      return x;
+    }
     auto half = by_head(x, cosine).narrow(1, 0, count).chunk(2, -1);
     Tensor crossed = half[0] * sine;
     half[0].mul_(cosine).addcmul_(half[1], sine, -1);
@@ -87,9 +119,16 @@ struct RotateHeads : Function<RotateHeads> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
+    const int64_t count = ctx->saved_data["count"].toInt();
     Tensor gradient = at::empty_like(gradients[0]);
+    if (has_kernel(gradients[0], saved[0])) {
+      const auto function =
+          gradient.scalar_type() == at::kFloat ? turn_by_kernel<float> : turn_by_kernel<c10::BFloat16>;
+      function(gradient, gradients[0], count, saved[0], saved[1], -1);
+      return {gradient, Tensor(), Tensor(), Tensor()};
+    }
     const Tensor from = by_head(gradients[0], saved[0]), to = by_head(gradient, saved[0]);
-    const int64_t count = ctx->saved_data["count"].toInt(), rest = to.size(1) - count;
+    const int64_t rest = to.size(1) - count;
     turn(to.narrow(1, 0, count), from.narrow(1, 0, count), saved[0], saved[1], -1);
     if (rest > 0) to.narrow(1, count, rest).copy_(from.narrow(1, count, rest));
     return {gradient, Tensor(), Tensor(), Tensor()};

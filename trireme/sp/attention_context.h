@@ -22,8 +22,8 @@ struct BlockLayout {
 
 /// Valid for whole rows of S tokens, the same on every rank of a sequence-parallel group.
 struct AttentionContext {
-  /// For each row of the batch the lengths of its documents, in order, S in all; attention never crosses
-  /// their borders. Empty: each row is one document.
+  /// For each row of the batch the lengths of its documents, in order; attention never crosses their borders.
+  /// Tokens after the last one are padding, which neither reads nor is read. Empty: each row is one document.
   std::vector<std::vector<int64_t>> document_lengths;
   /// Tokens read only what is not after them.
   bool causal = true;

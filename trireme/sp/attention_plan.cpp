@@ -89,9 +89,9 @@ void check_context(const AttentionContext& context, int64_t batch, int64_t seque
               "[sp] each row needs its documents' lengths; got ", documents.size(), " lists for ", batch,
               " rows");
   for (const auto& lengths : documents)
-    check_value(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == sequence &&
+    check_value(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) <= sequence &&
                     std::all_of(lengths.begin(), lengths.end(), [](int64_t length) { return length >= 0; }),
-                "[sp] the documents of a row must make up the row; got ", at::IntArrayRef(lengths), " for ",
+                "[sp] the documents of a row must fit into the row; got ", at::IntArrayRef(lengths), " for ",
                 sequence, " tokens");
   check_value(context.window >= 0, "[sp] a window is a number of tokens, or 0 for none; got ",
               context.window);

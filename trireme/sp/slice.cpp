@@ -2,8 +2,8 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
@@ -23,8 +23,8 @@ void check_documents(const Documents& documents, int64_t batch, int64_t sequence
   check_value(int64_t(documents.size()) == batch, "[sp] each row needs its documents' lengths; got ",
               documents.size(), " lists for ", batch, " rows");
   for (size_t row = 0; row < documents.size(); ++row)
-    check_value(std::accumulate(documents[row].begin(), documents[row].end(), int64_t{0}) == sequence,
-                "[sp] the documents of a row must make up the row; got ", at::IntArrayRef(documents[row]),
+    check_value(std::accumulate(documents[row].begin(), documents[row].end(), int64_t{0}) <= sequence,
+                "[sp] the documents of a row must fit into the row; got ", at::IntArrayRef(documents[row]),
                 " in row ", row, " for ", sequence, " tokens");
 }
 
@@ -63,7 +63,7 @@ Tensor shift_labels(const Tensor& labels, const Documents& document_lengths) {
 
 Tensor document_positions(const Documents& document_lengths, int64_t batch, int64_t sequence) {
   check_documents(document_lengths, batch, sequence);
-  Tensor positions = at::empty({batch, sequence}, at::kLong);
+  Tensor positions = at::zeros({batch, sequence}, at::kLong);
   each_document(document_lengths, [&](int64_t row, int64_t first, int64_t length) {
     positions[row].narrow(0, first, length).copy_(at::arange(length));
   });
@@ -82,8 +82,6 @@ SlicedBatch slice_batch(const SequenceBatch& batch, int64_t rank, int64_t ranks)
   each_document(documents, [&](int64_t, int64_t, int64_t length) {
     sliced.longest_document = std::max(sliced.longest_document, length);
   });
-  if (padding > 0)
-    for (auto& row : documents) row.push_back(padding);
   sliced.positions = cut(document_positions(documents, B, s * ranks), 0, 0, rank, s).to(tokens.device());
   for (const auto& [name, tensor] : batch.extra) {
     check_value(tensor.dim() >= 2 && tensor.size(0) == B && tensor.size(1) == S,

@@ -19,7 +19,8 @@ inline constexpr int64_t kIgnored = -100;
 struct SequenceBatch {
   at::Tensor tokens;  ///< [B, S], int64
   at::Tensor labels;  ///< [B, S], int64, not shifted: a token's label is the token itself, or kIgnored
-  std::vector<std::vector<int64_t>> document_lengths;  ///< by row, S in all; empty: each row is one document
+  std::vector<std::vector<int64_t>>
+      document_lengths;                     ///< by row; what is left of a row is padding. Empty: one document
   std::map<std::string, at::Tensor> extra;  ///< other per-token tensors [B, S, ...], cut the same way
 };
 
@@ -33,16 +34,17 @@ struct SlicedBatch {
   int64_t longest_document = 0;             ///< over the whole batch, the same on every rank
 };
 
-/// labels [B, S] -> [B, S]: each token gets the label of the next one of its document, the last one kIgnored.
+/// labels [B, S] -> [B, S]: each token gets the label of the next one of its document, the last one and the
+/// padding kIgnored.
 /// On whole rows, before any cut: else the target of each slice's last token would be lost.
 at::Tensor shift_labels(const at::Tensor& labels, const std::vector<std::vector<int64_t>>& document_lengths);
 
-/// [B, S]: 0, 1, ... within each document.
+/// [B, S]: 0, 1, ... within each document; 0 in the padding.
 at::Tensor document_positions(const std::vector<std::vector<int64_t>>& document_lengths, int64_t batch,
                               int64_t sequence);
 
-/// Rank `rank`'s slice of `ranks`. Rows that do not divide are padded by a document of ignored tokens: none
-/// is dropped. Throws `core::ValueError` where shapes disagree or documents do not make up their row.
+/// Rank `rank`'s slice of `ranks`. Rows that do not divide are padded: no token is dropped.
+/// Throws `core::ValueError` where shapes disagree or documents do not fit their row.
 SlicedBatch slice_batch(const SequenceBatch& batch, int64_t rank, int64_t ranks);
 
 }  // namespace trireme::sp

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -98,6 +99,9 @@ class Batches {
 
   const data::TokenFile& file() const { return file_; }
   int64_t rows_in_first_epoch() { return sampler_.rows_in_epoch(0); }
+  double padding_share() {
+    return 1 - double(file_.token_count()) / double(rows_in_first_epoch() * options_.data.sequence_length);
+  }
 
  private:
   sp::SlicedBatch micro_batch(int64_t step, int64_t accumulation) {
@@ -166,6 +170,14 @@ int64_t parameter_count(const model::Decoder& decoder) {
   return count;
 }
 
+// Padding costs what tokens cost, attention aside.
+std::string padding_note(double share) {
+  if (share <= 0.5) return "";
+  return "note       rows are mostly padding; a data.sequence_length nearer to the documents', or "
+         "data.shuffle, "
+         "wastes less\n";
+}
+
 std::string describe(const Options& options, const comm::Environment& environment,
                      const model::Decoder& decoder, Batches& batches, const comm::Mesh& mesh) {
   return core::concatenate(
@@ -174,9 +186,10 @@ std::string describe(const Options& options, const comm::Environment& environmen
       options.model.path.empty() ? ", from scratch" : ", from " + options.model.path, "\ndata       ",
       options.data.path, ": ", batches.file().documents(), " documents, ",
       format_count(double(batches.file().token_count())), " tokens, ", batches.rows_in_first_epoch(),
-      " rows of ", options.data.sequence_length, " an epoch", "\nranks      ", mesh.world.size(), " (",
-      environment.origin, "): sequence parallel ", mesh.sequence.size(), ", data parallel ", mesh.data.size(),
-      ", ZeRO stage ", options.zero_stage, "\noutput     ", options.output, "\n");
+      " rows of ", options.data.sequence_length, " an epoch, ", std::lround(100 * batches.padding_share()),
+      " % padding", "\nranks      ", mesh.world.size(), " (", environment.origin, "): sequence parallel ",
+      mesh.sequence.size(), ", data parallel ", mesh.data.size(), ", ZeRO stage ", options.zero_stage,
+      "\noutput     ", options.output, "\n", padding_note(batches.padding_share()));
 }
 
 // What rank 0 tells the user.

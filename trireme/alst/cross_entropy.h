@@ -1,0 +1,15 @@
+// The cross entropy of a tile's logits, which become its gradient.
+//   n rows, V vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace trireme::alst {
+
+/// logits [n, V], dense, of fp32, bf16 or fp64; labels [n], integers, -100: ignored; any other must be in [0,
+/// V). Returns the sum over rows of logsumexp(row) - row[label], [] in fp32 at least, and, if wanted, leaves
+/// in place of the logits its gradient  softmax(row) - onehot(label),  zero for ignored rows; else they are
+/// as before or not. Throws `core::ValueError` for a label outside the vocabulary where a host can see it.
+at::Tensor cross_entropy_(const at::Tensor& logits, const at::Tensor& labels, bool gradient_wanted);
+
+}  // namespace trireme::alst
