@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/error_mark.h"
 #include "cli/exit_codes.h"
+#include "cli/parse_error.h"
 #include "trireme/core/check.h"
 
 namespace trireme::cli {
@@ -55,7 +56,8 @@ int run(int count, char** words) {
   try {
     program.parse(count, words);
   } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? kSuccess : kUserError;
+    if (error.get_exit_code() == 0) return program.exit(error);  // help was asked for
+    report(describe_parse_error(program, error), kUserError);
   }
   return run(chosen);
 }

@@ -3,9 +3,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <system_error>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "trireme/core/check.h"
+#include "trireme/core/text.h"
 #include "trireme/data/prepare.h"
 
 namespace trireme::cli {
@@ -17,21 +20,29 @@ struct Arguments {
   data::PrepareOptions options;
 };
 
-void print_left_out(int64_t count, const char* kind) {
-  if (count > 0) std::cout << "; left out " << count << ' ' << kind << (count == 1 ? " file" : " files");
+void print_left_out(int64_t count, const char* kind, const char* more = "") {
+  if (count > 0) std::cout << "; left out " << core::counted(count, kind) << more;
+}
+
+/// Makes the directory of the output where it is not there yet.
+void make_directory_of(const std::filesystem::path& output) {
+  std::error_code failed;
+  if (output.has_parent_path()) std::filesystem::create_directories(output.parent_path(), failed);
+  core::check_value(!failed, "[cli] --output must lie in a directory that is there or can be made; got ",
+                    output.parent_path().string(), ": ", failed.message());
 }
 
 int prepare(const Arguments& arguments) {
   const std::filesystem::path output = arguments.output;
-  std::error_code ignored;  // writing the file tells
-  if (output.has_parent_path()) std::filesystem::create_directories(output.parent_path(), ignored);
+  make_directory_of(output);
   const auto result =
       data::prepare_bytes({arguments.paths.begin(), arguments.paths.end()}, output, arguments.options);
-  std::cout << arguments.output << ": " << result.tokens << " tokens of " << result.documents
-            << " documents (vocabulary " << data::kByteVocabulary << ": the bytes, and "
-            << data::kEndOfDocument << " for a document's end)";
-  print_left_out(result.empty, "empty");
-  print_left_out(result.binary, "binary");
+  std::cout << arguments.output << ": " << core::counted(result.tokens, "token") << " of "
+            << core::counted(result.documents, "document") << " (vocabulary " << data::kByteVocabulary
+            << ": the bytes, and " << data::kEndOfDocument << " for a document's end)";
+  print_left_out(result.empty, "empty file");
+  print_left_out(result.binary, "binary file");
+  print_left_out(result.repeated, "file", " given twice");
   std::cout << std::endl;
   return kSuccess;
 }

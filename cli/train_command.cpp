@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <iostream>
 #include <memory>
@@ -14,8 +15,10 @@
 #include "trireme/comm/environment.h"
 #include "trireme/comm/store.h"
 #include "trireme/core/check.h"
+#include "trireme/core/text.h"
 #include "trireme/train/option_list.h"
 #include "trireme/train/options.h"
+#include "trireme/train/output.h"
 #include "trireme/train/trainer.h"
 
 namespace trireme::cli {
@@ -35,6 +38,15 @@ void give_back_file(Arguments& arguments) {
   if (!arguments.options_file.empty() || file == overrides.end()) return;
   arguments.options_file = *file;
   overrides.erase(file);
+}
+
+/// CLI11's check of --ranks: empty where `text` is right.
+std::string fault_of_ranks(const std::string& text) {
+  int64_t ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  const bool too_large = error == std::errc::result_out_of_range || ranks > train::kMostRanks;
+  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && !too_large) return "";
+  return core::concatenate("must be ", core::integer_rule(1, train::kMostRanks, too_large), "; got ", text);
 }
 
 // Each rank is a process: a slip of the finger must not exhaust the machine.
@@ -68,7 +80,16 @@ train::Options read_checked_options(const Arguments& arguments, const comm::Envi
   train::Options options = train::read_options(arguments.options_file, arguments.overrides);
   train::check_world(options, std::max(arguments.ranks, environment.world_size));
   train::check_inputs(options);
+  train::check_output(options);
+  train::check_device(options);
+  if (environment.rank == 0) train::make_output(options);
   return options;
+}
+
+/// Whether this process tells what all ranks of its machine find alike. Under our launcher each one does: the
+/// launcher may hear any of them first, and prints the same words once.
+bool speaks_for_all(const comm::Environment& environment) {
+  return environment.local_rank == 0 || std::getenv("TRIREME_LAUNCHER");
 }
 
 int train(Arguments arguments) {
@@ -79,11 +100,16 @@ int train(Arguments arguments) {
   try {
     options = read_checked_options(arguments, environment);
   } catch (const core::ValueError&) {
-    if (environment.local_rank == 0) throw;
-    return kUserError;  // all ranks of a machine read the same: the first one says it
+    if (speaks_for_all(environment)) throw;
+    return kUserError;  // all ranks of a machine read the same
   }
   if (arguments.ranks > 1) return launch_ranks(arguments);
-  train::train(options, environment);
+  try {
+    train::train(options, environment);
+  } catch (const core::RunError&) {
+    if (speaks_for_all(environment)) throw;
+    return kFailure;
+  }
   return kSuccess;
 }
 
@@ -103,9 +129,11 @@ void add_train(CLI::App& program, Action& chosen) {
   CLI::App* command = program.add_subcommand("train", "Train a model as an options file says");
   command->add_option("RUN.json", arguments->options_file, "Options file (JSON, // comments allowed)");
   command->add_option("--ranks", arguments->ranks, "Start so many ranks on this machine")
-      ->check(CLI::Range(int64_t{1}, train::kMostRanks))
+      ->check(fault_of_ranks)
       ->type_name("N");
-  command->add_option("--set", arguments->overrides, "Set an option over the file's; may be repeated")
+  command
+      ->add_option("--set", arguments->overrides,
+                   "Set an option over the file's; may be repeated, the last one of a key wins")
       ->type_name("KEY=VALUE");
   command->add_flag_callback(
       "--help-options",

@@ -13,14 +13,17 @@
 #include "cli/exit_codes.h"
 #include "tests/cli/processes.h"
 #include "tests/cli/program.h"
+#include "trireme/core/safetensors_writer.h"
 
 namespace trireme::cli {
 namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int64_t kManySteps = 1000000;
 
@@ -128,13 +131,63 @@ TEST(Runs, SayOnceWhatIsWrongWithTheirFiles) {
   const std::string run = write_run(folder, 1);
   const json config = json::parse(std::ifstream(run)).at("model").at("config");
   testing::write_text(folder / "model/config.json", config.dump());
-  testing::write_text(folder / "model/model.safetensors", "cut off");
+  // A fault that only the ranks find, once they build the model.
+  core::SafetensorsWriter writer(folder / "model/model.safetensors", {{"other", core::DType::u8, {1}}});
+  writer.write("other", std::vector<std::byte>(1));
+  writer.finish();
   const std::string model = R"(model={"path": ")" + (folder / "model").string() + "\"}";
   Program program({"train", run, "--ranks", "2", "--set", model});
   EXPECT_EQ(program.wait(), kUserError);
-  EXPECT_EQ(count(program.err(), "model.safetensors"), 1u) << program.err();
   EXPECT_EQ(count(program.err(), "error: "), 1u) << program.err();
   EXPECT_THAT(program.err(), AllOf(HasSubstr(" of 2 ended with exit code 2"), Not(HasSubstr("\x01"))));
+}
+
+/// Options of a run whose weights overflow in its first step.
+std::vector<std::string> diverging(const testing::TemporaryDirectory& folder) {
+  return {"train", write_run(folder, 5), "--set", "optimizer.params.lr=1e38"};
+}
+
+TEST(Runs, FailOnceWhereTheGradientIsNotFinite) {
+  const testing::TemporaryDirectory folder;
+  auto arguments = diverging(folder);
+  arguments.insert(arguments.end(), {"--ranks", "2"});
+  Program program(arguments);
+  EXPECT_EQ(program.wait(), kFailure);
+  EXPECT_EQ(count(program.err(), "error: "), 1u) << program.err();
+  EXPECT_THAT(program.err(),
+              AllOf(ContainsRegex("\\[train\\] the gradient norm must be finite; got (nan|inf) at "
+                                  "step [2-5]; lower the learning rate"),
+                    HasSubstr(" of 2 ended with exit code 1")));
+}
+
+TEST(Runs, LetOneRankOfAMachineSayWhatAllFind) {
+  const testing::TemporaryDirectory folder;
+  const auto variables = [](const std::string& rank) {
+    return Variables{{"OMPI_COMM_WORLD_RANK", rank},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                     {"PMIX_NAMESPACE", "diverging-" + std::to_string(getpid())}};
+  };
+  Program first(diverging(folder), variables("0")), second(diverging(folder), variables("1"));
+  EXPECT_EQ(first.wait(), kFailure);
+  EXPECT_EQ(second.wait(), kFailure);
+  EXPECT_EQ(count(first.err(), "error: [train] the gradient norm must be finite"), 1u) << first.err();
+  EXPECT_EQ(second.err(), "");
+}
+
+TEST(Runs, CanBeRunAgainFromTheirRecord) {
+  const testing::TemporaryDirectory folder;
+  Program program({"train", write_run(folder, 2), "--ranks", "2", "--set", "scheduler.type=WarmupLR"});
+  ASSERT_EQ(program.wait(), kSuccess) << program.err();
+  EXPECT_EQ(count(program.out(), "note: scheduler.params.warmup_num_steps, 1000, is more"), 1u)
+      << program.out();
+  const auto expected = losses(folder);
+  const std::string record = folder / "out/options.json";
+  EXPECT_THAT(testing::read_text(record), StartsWith("// A run of 2 ranks (trireme --ranks).\n"));
+  Program again({"train", record, "--ranks", "2"});
+  ASSERT_EQ(again.wait(), kSuccess) << again.err();
+  EXPECT_EQ(losses(folder), expected);
 }
 
 TEST(Runs, SayWhichRanksAreMissing) {

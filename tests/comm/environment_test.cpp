@@ -131,11 +131,14 @@ TEST(Torchrun, RefusesWhatIsMalformedOrContradictory) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"})
     for (const char* value : {"x", "-1", "1.5", "2 ", "99999999999999999999"})
       EXPECT_THAT(refusal(with(kTorchrun, {{name, value}})),
-                  AllOf(HasSubstr(std::string("the variable ") + name + " must be an integer from"),
+                  AllOf(HasSubstr(std::string("the variable ") + name + " must be an integer "),
                         HasSubstr(std::string("got \"") + value + '"')));
   EXPECT_THAT(refusal(with(kTorchrun, {{"WORLD_SIZE", "0"}})),
-              HasSubstr("WORLD_SIZE must be an integer from 1"));
-  EXPECT_THAT(refusal(with(kTorchrun, {{"MASTER_PORT", "65536"}})), HasSubstr("got \"65536\""));
+              HasSubstr("WORLD_SIZE must be an integer of at least 1; got \"0\""));
+  EXPECT_THAT(refusal(with(kTorchrun, {{"WORLD_SIZE", "99999999999"}})),
+              HasSubstr("WORLD_SIZE must be an integer from 1 to 2147483648; got"));
+  EXPECT_THAT(refusal(with(kTorchrun, {{"MASTER_PORT", "65536"}})),
+              HasSubstr("must be an integer from 1 to 65535; got \"65536\""));
   EXPECT_THAT(refusal(with(kTorchrun, {{"RANK", "8"}})),
               HasSubstr("RANK must be below WORLD_SIZE; got 8 and 8"));
   EXPECT_THAT(refusal(with(kTorchrun, {{"LOCAL_RANK", "4"}})),

@@ -61,6 +61,15 @@ TEST(ParseJson, TakesCommentsWhereAllowed) {
   EXPECT_THAT(value_error([&] { parse_json(kText, "f"); }), HasSubstr("must be valid JSON"));
 }
 
+TEST(IsIntegerAbove, KnowsIntegersThatAnInt64DoesNotHold) {
+  EXPECT_TRUE(is_integer_above(UINT64_MAX, INT64_MAX));
+  EXPECT_FALSE(is_integer_above(uint64_t{INT64_MAX}, INT64_MAX));
+  EXPECT_TRUE(is_integer_above(3, 2));
+  EXPECT_FALSE(is_integer_above(-3, 2));
+  EXPECT_FALSE(is_integer_above(3.5, 2));
+  EXPECT_FALSE(is_integer_above("3", 2));
+}
+
 TEST(ReadJson, NamesTheFile) {
   const TemporaryDirectory directory;
   EXPECT_EQ(read_json(write_text(directory / "a.json", "[3]"))[0], 3);

@@ -63,6 +63,7 @@ TEST(SafetensorsHeader, RefusesALengthThatIsNotThere) {
   std::string file(100, ' ');
   const uint64_t claimed = 1'000'000'000;
   std::memcpy(file.data(), &claimed, 8);
+  file[8] = '{';
   EXPECT_THAT(
       value_error([&] { parse(file); }),
       AllOf(HasSubstr("1000000000 bytes claimed in x.safetensors of 100 bytes"), HasSubstr("cut off")));
@@ -73,8 +74,14 @@ TEST(SafetensorsHeader, RefusesALengthThatIsNotThere) {
   EXPECT_THAT(value_error([&] { parse(std::string(8, '\0')); }), HasSubstr("begins with '{'"));
 }
 
+TEST(SafetensorsHeader, KnowsWhatIsNoSafetensorsFileAtAll) {
+  EXPECT_EQ(value_error([&] { parse("Dear diary, today I wrote a trainer.\n"); }),
+            "[core] a safetensors file begins with '{' behind 8 bytes of header length; got 'Dear diar' in "
+            "x.safetensors, which is no safetensors file");
+}
+
 TEST(SafetensorsHeader, RefusesJsonThatIsNone) {
-  EXPECT_THAT(value_error([&] { parse(file_of("[1, 2]", 0)); }), HasSubstr("begins with '{'; got '[1, 2]'"));
+  EXPECT_THAT(value_error([&] { parse(file_of("[1, 2]", 0)); }), HasSubstr("begins with '{'"));
   EXPECT_THAT(error_of(R"("a": )"), HasSubstr("must be valid JSON"));
   EXPECT_THAT(error_of(R"("a": )" + std::string(1000000, '[')), HasSubstr("nest at most"));
   EXPECT_THAT(error_of(R"("a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},

@@ -99,6 +99,25 @@ TEST_F(PrepareTest, NeverReadsItsOwnOutput) {
   EXPECT_THAT(documents_of(output_), ElementsAre("one"));
 }
 
+TEST_F(PrepareTest, TakesAFileOnceHoweverOftenItIsGiven) {
+  write_text(directory_ / "in/a.txt", "a");
+  write_text(directory_ / "in/b.txt", "b");
+  std::filesystem::create_directory_symlink("in", directory_ / "link");
+  const auto result = prepare_bytes(
+      {directory_ / "in/b.txt", directory_ / "in", directory_ / "in/../in/b.txt", directory_ / "link"},
+      output_);
+  EXPECT_THAT(documents_of(output_), ElementsAre("b", "a"));
+  EXPECT_EQ(result.repeated, 4);
+}
+
+TEST_F(PrepareTest, TakesAFileAsItIsWhereItIsNamedAsWellAsFound) {
+  const std::string bytes("a\0b", 3);
+  write_text(directory_ / "in/object.o", bytes);
+  const auto result = prepare_bytes({directory_ / "in", directory_ / "in/object.o"}, output_);
+  EXPECT_THAT(documents_of(output_), ElementsAre(bytes));
+  EXPECT_EQ(result.repeated, 1);
+}
+
 TEST_F(PrepareTest, WritesMoreThanItHoldsInMemory) {
   std::string large;
   for (int i = 0; i < 700000; ++i) large += static_cast<char>(1 + i * 31 % 251);
@@ -126,6 +145,26 @@ TEST_F(PrepareTest, NamesInputsThatAreNotThere) {
               }),
               HasSubstr("cannot create"));
   EXPECT_FALSE(std::filesystem::exists(output_));
+}
+
+TEST_F(PrepareTest, SaysWhatItFoundWhereThatIsNoText) {
+  write_text(directory_ / "in/a.txt", "");
+  EXPECT_THAT(value_error([&] { prepare_bytes({directory_ / "in"}, output_); }),
+              HasSubstr("got 1 input with 1 empty and 0 binary files and no other"));
+  EXPECT_THAT(value_error([&] {
+                prepare_bytes({directory_ / "in"}, output_, {{".md", ".rst"}});
+              }),
+              HasSubstr("got 1 input with no file whose name ends in '.md' or '.rst'"));
+  EXPECT_THAT(value_error([&] { prepare_bytes({directory_ / "in"}, output_, {{".txt"}}); }),
+              HasSubstr("1 empty and 0 binary files"));
+}
+
+TEST_F(PrepareTest, RefusesADirectoryAsItsOutput) {
+  write_text(directory_ / "in/a", "a");
+  EXPECT_THAT(value_error([&] { prepare_bytes({directory_ / "in"}, directory_ / "in"); }),
+              AllOf(HasSubstr("the output must be a file; got"), HasSubstr("/in, a directory")));
+  EXPECT_THAT(value_error([&] { prepare_bytes({directory_ / "in"}, directory_ / "new/"); }),
+              HasSubstr("the output must be a file"));
 }
 
 /// Root reads everything: while it lives, root is somebody else.

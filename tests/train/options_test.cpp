@@ -13,6 +13,7 @@
 #include "trireme/data/token_file.h"
 #include "trireme/train/option_list.h"
 #include "trireme/train/overrides.h"
+#include "trireme/train/scheduler_options.h"
 
 namespace trireme::train {
 namespace {
@@ -146,10 +147,12 @@ TEST(Options, RefuseWhatIsMissing) {
 TEST(Options, RefuseWrongValuesByPathRuleAndValue) {
   EXPECT_EQ(refusal({"zero_optimization.stage=4"}),
             "[options] zero_optimization.stage must be 0, 1, 2 or 3; got 4");
-  EXPECT_EQ(refusal({"steps=0"}), "[options] steps must be an integer from 1 to 1099511627776; got 0");
+  EXPECT_EQ(refusal({"steps=0"}), "[options] steps must be an integer of at least 1; got 0");
+  EXPECT_EQ(refusal({"steps=1099511627777"}),
+            "[options] steps must be an integer from 1 to 1099511627776; got 1099511627777");
   EXPECT_EQ(refusal({"seed=-1"}), "[options] seed must be an integer of at least 0; got -1");
   EXPECT_EQ(refusal({"seed=18446744073709551615"}),
-            "[options] seed must be an integer of at least 0; got 18446744073709551615");
+            "[options] seed must be an integer from 0 to 9223372036854775807; got 18446744073709551615");
   EXPECT_EQ(refusal({"bf16.enabled=1"}), "[options] bf16.enabled must be true or false; got 1");
   EXPECT_EQ(refusal({"bf16=true"}), "[options] bf16 must be an object {...}; got true");
   EXPECT_EQ(refusal({"optimizer.params.eps=0"}),
@@ -160,9 +163,10 @@ TEST(Options, RefuseWrongValuesByPathRuleAndValue) {
       refusal({"activation_checkpointing.policy=full"}),
       "[options] activation_checkpointing.policy must be \"none\", \"layer\" or \"keep_attention\"; got "
       "\"full\"");
-  EXPECT_EQ(
-      refusal({"tiling.loss=0"}),
-      "[options] tiling.loss must be \"auto\", \"off\" or a number of tiles from 1 to 2147483648; got 0");
+  EXPECT_EQ(refusal({"tiling.loss=0"}),
+            "[options] tiling.loss must be \"auto\", \"off\" or an integer of at least 1; got 0");
+  EXPECT_THAT(refusal({"tiling.loss=18446744073709551615"}),
+              HasSubstr("an integer from 1 to 2147483648; got"));
   EXPECT_THAT(refusal({"data.sequence_length=1.5"}), HasSubstr("data.sequence_length must be an integer"));
   EXPECT_THAT(refusal({"output="}), HasSubstr("output must be a text that is not empty; got \"\""));
 }
@@ -180,6 +184,22 @@ TEST(Options, RefuseImpossibleCombinations) {
   EXPECT_THAT(refusal({"steps=100", "scheduler.type=OneCycle", "scheduler.params.cycle_first_step_size=2",
                        "scheduler.params.decay_step_size=1", "scheduler.params.decay_mom_rate=0.1"}),
               HasSubstr("scheduler.params.decay_mom_rate must leave the momentum below 1"));
+}
+
+TEST(Options, NoteAWarmupThatIsLongerThanTheRun) {
+  const auto note = [](std::initializer_list<const char*> overrides) {
+    const Options options = parse_options(with(overrides));
+    return warmup_note(options.scheduler, options.steps);
+  };
+  EXPECT_EQ(
+      note({"scheduler.type=WarmupLR"}),
+      "note: scheduler.params.warmup_num_steps, 1000, is more than the run's steps, 5: the learning rate "
+      "never reaches its maximum");
+  EXPECT_THAT(note({"scheduler.type=WarmupCosineLR", "scheduler.params.total_num_steps=2000"}),
+              HasSubstr("1000, is more than the run's steps, 5"));
+  EXPECT_EQ(note({"scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=5"}), "");
+  EXPECT_EQ(note({"scheduler.type=OneCycle"}), "");
+  EXPECT_EQ(note({}), "");
 }
 
 /// The keys of the list below `prefix` ("" or "a.b."), one level deep.
@@ -242,9 +262,17 @@ TEST(OptionList, HoldsNoKeyThatIsNeverRead) {
 TEST(CheckWorld, WantsWholeSequenceGroups) {
   const Options options = parse_options(with({"sequence_parallel_size=2"}));
   EXPECT_NO_THROW(check_world(options, 4));
-  EXPECT_THAT(testing::value_error([&] { check_world(options, 3); }),
-              AllOf(HasSubstr("got 3 ranks and sequence_parallel_size 2"), HasSubstr("start 2 ranks")));
-  EXPECT_THAT(testing::value_error([&] { check_world(options, 1); }), HasSubstr("start 2 ranks"));
+  EXPECT_EQ(testing::value_error([&] { check_world(options, 3); }),
+            "[options] the number of ranks must be a multiple of sequence_parallel_size; got 3 ranks and "
+            "sequence_parallel_size 2; start 2 or 4 ranks (on one machine: --ranks 2 or 4), or set "
+            "sequence_parallel_size to 1 or 3");
+  EXPECT_EQ(testing::value_error([&] { check_world(options, 1); }),
+            "[options] the number of ranks must be a multiple of sequence_parallel_size; got 1 rank and "
+            "sequence_parallel_size 2; start 2 ranks (on one machine: --ranks 2), or set "
+            "sequence_parallel_size to 1");
+  const Options five = parse_options(with({"sequence_parallel_size=5"}));
+  EXPECT_THAT(testing::value_error([&] { check_world(five, 12); }),
+              AllOf(HasSubstr("start 10 or 15 ranks"), HasSubstr("to 4 or 6")));
 }
 
 TEST(CheckWorld, WantsTheTrainBatchSizeToFollow) {
@@ -277,6 +305,30 @@ TEST(Overrides, RefuseWhatIsNoAssignment) {
               HasSubstr("where steps is 5"));
   EXPECT_THAT(testing::value_error([&] { apply_override(options, "steps.x.y=1"); }),
               HasSubstr("where steps is 5"));
+}
+
+TEST(Overrides, LetTheLastOfAKeyWin) {
+  json options = minimal();
+  apply_overrides(options, {"steps=6", "steps=7"});
+  EXPECT_EQ(options.at("steps"), 7);
+}
+
+TEST(Overrides, PutOneModelInThePlaceOfAnother) {
+  const auto model = [](json of_file, const std::vector<std::string>& overrides) {
+    json options{{"model", std::move(of_file)}};
+    apply_overrides(options, overrides);
+    return options.at("model");
+  };
+  const json config{{"config", {{"vocab_size", 8}}}}, path{{"path", "m"}};
+  EXPECT_EQ(model(config, {"model.path=m"}), path);
+  EXPECT_EQ(model(path, {"model.config.vocab_size=8"}), config);
+  EXPECT_EQ(model(path, {"steps=3", R"(model.config={"vocab_size": 8})"}), config);
+  EXPECT_EQ(model(config, {"model.config.vocab_size=9"}), (json{{"config", {{"vocab_size", 9}}}}));
+  // Nothing makes way for what is not set, nor where both are.
+  EXPECT_EQ(model(config, {"model.path=null"}), config);
+  EXPECT_EQ(model(config, {"model.paths=m"}), (json{{"config", {{"vocab_size", 8}}}, {"paths", "m"}}));
+  EXPECT_EQ(model({{"path", "old"}}, {"model.path=m", "model.config.vocab_size=8"}),
+            (json{{"path", "m"}, {"config", {{"vocab_size", 8}}}}));
 }
 
 class OptionFiles : public ::testing::Test {
@@ -313,7 +365,8 @@ TEST_F(OptionFiles, NameInputsThatMustBeThere) {
   std::filesystem::create_directories(directory_ / "model");
   options.model.path = directory_ / "model";
   options.data.path = directory_ / "corpus";
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("data.path must be a token file"), HasSubstr(options.data.path)));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("data.path must be a token file"),
+                               HasSubstr(options.data.path + ": there is no such file")));
   const std::vector<int32_t> tokens{1, 2, 3};
   const std::vector<int64_t> starts{0};
   data::write_token_file(options.data.path, tokens, starts);
@@ -325,8 +378,18 @@ TEST_F(OptionFiles, NameInputsThatMustBeThere) {
   options.model.config = json::parse(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 8,
       "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2})");
   EXPECT_EQ(refusal(), "no ValueError was thrown");
+  write("model/config.json", options.model.config.dump());
+  options.model = {.path = directory_ / "model", .config = {}};
+  EXPECT_THAT(refusal(), HasSubstr("model.safetensors"));
   write("corpus", "not tokens");
-  EXPECT_THAT(refusal(), HasSubstr(options.data.path));
+  const std::string& path = options.data.path;
+  EXPECT_EQ(refusal(),
+            "[options] data.path must be a token file (safetensors with \"tokens\" and "
+            "\"document_starts\"); got " +
+                path +
+                ": a safetensors file begins with '{' behind 8 bytes of header length; got "
+                "'not token' in " +
+                path + ", which is no safetensors file; `trireme prepare` makes one from text");
   options.model = {.path = directory_ / "nowhere", .config = {}};
   EXPECT_THAT(refusal(), AllOf(HasSubstr("model.path must be a model directory"), HasSubstr("nowhere")));
 }

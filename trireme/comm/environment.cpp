@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "trireme/core/check.h"
+#include "trireme/core/text.h"
 
 namespace trireme::comm {
 namespace {
@@ -39,8 +40,10 @@ class Variables {
     const auto value = text(name);
     if (!value) return {};
     const auto number = to_integer(*value);
-    core::check_value(number && *number >= low && *number <= high, "[comm] the variable ", name,
-                      " must be an integer from ", low, " to ", high, "; got \"", *value, '"');
+    const bool port = high == std::numeric_limits<uint16_t>::max();  // whose limit is worth saying
+    core::check_value(number && *number >= low && *number <= high, "[comm] the variable ", name, " must be ",
+                      core::integer_rule(low, high, port || (number && *number > high)), "; got \"", *value,
+                      '"');
     return number;
   }
 

@@ -14,6 +14,13 @@ class ValueError : public std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
+/// A run that cannot go on, for a reason that every rank sees alike and at the same point: one rank may speak
+/// for all.
+class RunError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Other ranks did not do their part in time, or ended.
 class CommunicationError : public std::runtime_error {
  public:

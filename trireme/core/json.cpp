@@ -95,4 +95,9 @@ json read_json(const std::filesystem::path& path, JsonComments comments) {
   return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string(), comments);
 }
 
+bool is_integer_above(const json& value, int64_t limit) {
+  if (!value.is_number_unsigned()) return value.is_number_integer() && value.get<int64_t>() > limit;
+  return limit < 0 || value.get<uint64_t>() > static_cast<uint64_t>(limit);
+}
+
 }  // namespace trireme::core

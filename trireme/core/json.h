@@ -1,6 +1,7 @@
 // Reading JSON that somebody else wrote: a broken or hostile file gives a clear error, never a crash.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -21,5 +22,8 @@ nlohmann::json parse_json(std::string_view text, std::string_view name,
 
 /// `parse_json` of a whole file; the file's path is the name.
 nlohmann::json read_json(const std::filesystem::path& path, JsonComments comments = JsonComments::refused);
+
+/// Whether `value` is an integer above `limit`. An integer of JSON may be too large for an int64.
+bool is_integer_above(const nlohmann::json& value, int64_t limit);
 
 }  // namespace trireme::core

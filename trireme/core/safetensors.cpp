@@ -30,6 +30,13 @@ std::string_view header_text(std::span<const std::byte> file, std::string_view n
   check_value(file.size() >= kLengthBytes,
               "[core] a safetensors file begins with 8 bytes of header length; got ", file.size(),
               " bytes in ", name);
+  // What is no safetensors file at all is told from one that is cut off: its first bytes are no length.
+  const bool has_header = file.size() == kLengthBytes || file[kLengthBytes] == std::byte{'{'};
+  if (!has_header)
+    throw ValueError(
+        concatenate("[core] a safetensors file begins with '{' behind 8 bytes of header length; got ",
+                    printable({reinterpret_cast<const char*>(file.data()), kLengthBytes + 1}), " in ", name,
+                    ", which is no safetensors file"));
   uint64_t length = 0;
   for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | std::to_integer<uint64_t>(file[i]);
   check_value(length <= file.size() - kLengthBytes,

@@ -1,5 +1,7 @@
 #include "trireme/core/text.h"
 
+#include "trireme/core/check.h"
+
 namespace trireme::core {
 
 std::string printable(std::string_view text) {
@@ -17,6 +19,15 @@ std::string printable(std::string_view text) {
     }
   }
   return result + (text.size() > kLongest ? "...'" : "'");
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return concatenate(count, ' ', noun, count == 1 ? "" : "s");
+}
+
+std::string integer_rule(int64_t low, int64_t high, bool too_large) {
+  return too_large ? concatenate("an integer from ", low, " to ", high)
+                   : concatenate("an integer of at least ", low);
 }
 
 }  // namespace trireme::core

@@ -1,13 +1,16 @@
 #include "trireme/data/prepare.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "trireme/core/check.h"
 #include "trireme/core/mapped_file.h"
 #include "trireme/core/safetensors_writer.h"
+#include "trireme/core/text.h"
 
 namespace trireme::data {
 namespace {
@@ -42,6 +45,25 @@ std::vector<fs::path> files_below(const fs::path& directory, const PrepareOption
   std::sort(files.begin(), files.end(),
             [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   return files;
+}
+
+/// Keeps each file where it was given first, and counts the other times. One that was named anywhere counts
+/// as named.
+std::vector<Source> without_repeats(std::vector<Source> sources, PrepareResult& result) {
+  std::vector<Source> once;
+  std::map<fs::path, size_t> places;
+  for (Source& source : sources) {
+    std::error_code unreadable;  // opening the file tells
+    fs::path real = fs::canonical(source.path, unreadable);
+    const auto [place, is_new] = places.try_emplace(unreadable ? source.path : std::move(real), once.size());
+    if (is_new) {
+      once.push_back(std::move(source));
+    } else {
+      once[place->second].named |= source.named;
+      ++result.repeated;
+    }
+  }
+  return once;
 }
 
 std::vector<Source> find_sources(const std::vector<fs::path>& inputs, const PrepareOptions& options) {
@@ -84,6 +106,18 @@ std::vector<Source> choose_documents(std::vector<Source> sources, const fs::path
   return chosen;
 }
 
+/// "1 input with 2 empty and 0 binary files and no other", or that no name ended as it had to.
+std::string describe_search(size_t inputs, const PrepareOptions& options, const PrepareResult& result) {
+  const std::string given = core::counted(int64_t(inputs), "input") + " with ";
+  if (options.suffixes.empty() || result.empty + result.binary > 0)
+    return core::concatenate(given, result.empty, " empty and ", core::counted(result.binary, "binary file"),
+                             " and no other");
+  std::string suffixes;
+  for (const std::string& suffix : options.suffixes)
+    suffixes += (suffixes.empty() ? "" : " or ") + core::printable(suffix);
+  return given + "no file whose name ends in " + suffixes;
+}
+
 /// Widens bytes to tokens on their way to the file, a megabyte at a time.
 class TokenStream {
  public:
@@ -120,11 +154,16 @@ void write_tokens(const std::vector<Source>& documents, core::SafetensorsWriter&
 
 PrepareResult prepare_bytes(const std::vector<fs::path>& inputs, const fs::path& output,
                             const PrepareOptions& options) {
+  std::error_code unreadable;  // writing the file tells
+  core::check_value(!fs::is_directory(output, unreadable) && output.has_filename(),
+                    "[data] the output must be a file; got ", output.string(),
+                    ", a directory; name a file, as in corpus.safetensors");
   PrepareResult result;
-  const auto documents = choose_documents(find_sources(inputs, options), output, result);
-  core::check_value(!documents.empty(), "[data] a corpus needs at least one file with text; got ",
-                    inputs.size(), " inputs with ", result.empty, " empty and ", result.binary,
-                    " binary files and no other");
+  auto sources = without_repeats(find_sources(inputs, options), result);
+  const auto documents = choose_documents(std::move(sources), output, result);
+  if (documents.empty())
+    throw core::ValueError(core::concatenate("[data] a corpus needs at least one file with text; got ",
+                                             describe_search(inputs.size(), options, result)));
   std::vector<int64_t> starts;
   for (const Source& document : documents) {
     starts.push_back(result.tokens);

@@ -107,6 +107,27 @@ void refuse_other_computations(const json& config, const Fields& fields, Archite
   }
 }
 
+/// How large a head is: what the file says, or else its share of the hidden size.
+int64_t parse_head_size(const Config& config, const Fields& fields) {
+  // Qwen3's default is 128, whatever the hidden size; null is an error there, and in the others "not given".
+  const bool is_given = fields.has("head_dim") || config.architecture == Architecture::qwen3;
+  const bool divides = config.hidden_size % config.heads == 0;
+  const bool must_divide = !is_given || config.architecture == Architecture::llama;  // as in Transformers
+  const auto sizes =
+      core::concatenate("hidden_size ", config.hidden_size, ", num_attention_heads ", config.heads);
+  if (!divides && must_divide)
+    fields.refuse_together(core::concatenate("hidden_size must be a multiple of num_attention_heads",
+                                             is_given ? " in a llama model" : " unless head_dim is given"),
+                           sizes, "change one of them");
+  const int64_t size = is_given ? fields.size("head_dim") : config.hidden_size / config.heads;
+  if (size % 2 != 0)
+    fields.refuse_together("a head must have an even size, since RoPE turns pairs of its numbers",
+                           is_given ? core::concatenate("head_dim ", size)
+                                    : core::concatenate(sizes, ", which make heads of ", size),
+                           "change the sizes");
+  return size;
+}
+
 void parse_sizes(Config& config, const Fields& fields) {
   config.hidden_size = fields.size("hidden_size");
   config.intermediate_size = fields.size("intermediate_size");
@@ -116,16 +137,11 @@ void parse_sizes(Config& config, const Fields& fields) {
   config.vocabulary_size = fields.size("vocab_size");
   config.max_positions = fields.size("max_position_embeddings", int64_t{1} << 40);
   if (config.heads % config.kv_heads != 0)
-    fields.refuse("num_key_value_heads",
-                  core::concatenate("it must divide `num_attention_heads` = ", config.heads));
-  // Qwen3's default is 128, whatever the hidden size; null is an error there, and in the others "not given".
-  const bool explicit_head = fields.has("head_dim") || config.architecture == Architecture::qwen3;
-  if ((!explicit_head || config.architecture == Architecture::llama) &&
-      config.hidden_size % config.heads != 0)
-    fields.refuse("hidden_size",
-                  core::concatenate("it must divide by `num_attention_heads` = ", config.heads));
-  config.head_size = explicit_head ? fields.size("head_dim") : config.hidden_size / config.heads;
-  core::check_value(config.head_size % 2 == 0, "[model] a head has an even size; got ", config.head_size);
+    fields.refuse_together(
+        "num_attention_heads must be a multiple of num_key_value_heads",
+        core::concatenate("num_attention_heads ", config.heads, ", num_key_value_heads ", config.kv_heads),
+        "change one of them");
+  config.head_size = parse_head_size(config, fields);
   if (config.heads > Fields::kLargestSize / config.head_size)
     fields.refuse("num_attention_heads",
                   core::concatenate("heads times the head size are at most ", Fields::kLargestSize));

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "trireme/core/check.h"
+#include "trireme/core/json.h"
 #include "trireme/core/text.h"
 
 namespace trireme::model::detail {
@@ -24,6 +25,12 @@ std::optional<int64_t> int64_of(const json& value) {
   return value.get<int64_t>();
 }
 
+/// A value as an error shows it: numbers and the like as they are, other text in quotes.
+std::string shown(const json& value) {
+  if (value.is_number() || value.is_boolean() || value.is_null()) return value.dump();
+  return core::printable(value.is_string() ? value.get_ref<const std::string&>() : value.dump());
+}
+
 }  // namespace
 
 bool Fields::has(const char* key) const {
@@ -32,9 +39,11 @@ bool Fields::has(const char* key) const {
 }
 
 int64_t Fields::size(const char* key, int64_t largest) const {
-  const auto found = int64_of(value(key));
-  if (!found || *found <= 0 || *found > largest)
-    refuse(key, core::concatenate("a size is an integer from 1 to ", largest));
+  const json& given = value(key);
+  const bool too_large = core::is_integer_above(given, largest);
+  const auto found = int64_of(given);
+  if (!found || *found <= 0 || too_large)
+    refuse(key, "a size is " + core::integer_rule(1, largest, too_large));
   return *found;
 }
 
@@ -82,9 +91,14 @@ const json& Fields::object(const char* key) const {
 
 void Fields::refuse(const char* key, std::string_view rule) const {
   const auto found = object_.find(key);
-  const std::string got = found == object_.end() ? "nothing" : core::printable(found->dump());
+  const std::string got = found == object_.end() ? "nothing" : shown(*found);
   throw core::ValueError(
       core::concatenate("[model] ", rule, "; got `", key, "` = ", got, " in ", file_name_));
+}
+
+void Fields::refuse_together(std::string_view rule, std::string_view values, std::string_view advice) const {
+  throw core::ValueError(
+      core::concatenate("[model] ", rule, "; got ", values, " in ", file_name_, "; ", advice));
 }
 
 const json& Fields::value(const char* key) const {

@@ -39,6 +39,10 @@ class Fields {
   /// Throws "[model] RULE; got `KEY` = VALUE in FILE".
   [[noreturn]] void refuse(const char* key, std::string_view rule) const;
 
+  /// Throws "[model] RULE; got VALUES in FILE; ADVICE": where several fields do not fit together.
+  [[noreturn]] void refuse_together(std::string_view rule, std::string_view values,
+                                    std::string_view advice) const;
+
  private:
   const nlohmann::json& value(const char* key) const;
 

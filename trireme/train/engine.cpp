@@ -45,9 +45,10 @@ double Engine::update(const zero::AdamWOptions& optimizer, double learning_rate)
   const double norm = zero::gradient_norm(decoder_.units(), mesh_.world);
   if (!std::isfinite(norm)) {
     for (auto* unit : decoder_.units()) unit->clear_gradients();
-    throw core::ValueError(
-        core::concatenate("[train] the gradient norm must be finite; got ", norm,
-                          "; lower the learning rate, clip lower, or see what the data hold"));
+    // A stream would write the sign of a nan, which says nothing.
+    throw core::RunError(core::concatenate(
+        "[train] the gradient norm must be finite; got ", std::isnan(norm) ? "nan" : "inf", " at step ",
+        optimizer_.steps() + 1, "; lower the learning rate, clip lower, or see what the data hold"));
   }
   optimizer_.step(optimizer, learning_rate, zero::clipping_factor(norm, gradient_clipping_));
   return norm;

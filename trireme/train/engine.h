@@ -32,7 +32,7 @@ class Engine {
   StepResult accumulate(const std::vector<sp::SlicedBatch>& micro_batches);
 
   /// Clips the gradient and takes one optimizer step. Returns the norm before clipping. Throws
-  /// `core::ValueError` on every rank, and changes no parameter, where the norm is not finite.
+  /// `core::RunError` on every rank, and changes no parameter, where the norm is not finite.
   double update(const zero::AdamWOptions& optimizer, double learning_rate);
 
   /// Both.

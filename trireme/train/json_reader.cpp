@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "trireme/core/json.h"
+#include "trireme/core/text.h"
+
 namespace trireme::train {
 namespace {
 
@@ -58,13 +61,9 @@ int64_t ObjectReader::integer(std::string_view key, std::optional<int64_t> other
                               int64_t high) const {
   const json* value = find(key);
   if (!value) return missing(key, otherwise);
-  const bool fits = value->is_number_unsigned()
-                        ? value->get<uint64_t>() <= uint64_t(std::numeric_limits<int64_t>::max())
-                        : value->is_number_integer();
-  if (fits && value->get<int64_t>() >= low && value->get<int64_t>() <= high) return value->get<int64_t>();
-  const bool bounded = high != std::numeric_limits<int64_t>::max();
-  refuse(key, bounded ? core::concatenate("an integer from ", low, " to ", high)
-                      : core::concatenate("an integer of at least ", low));
+  const bool too_large = core::is_integer_above(*value, high);
+  if (value->is_number_integer() && !too_large && value->get<int64_t>() >= low) return value->get<int64_t>();
+  refuse(key, core::integer_rule(low, high, too_large));
 }
 
 double ObjectReader::number(std::string_view key, std::optional<double> otherwise, const Range& range) const {

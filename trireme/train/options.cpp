@@ -5,8 +5,10 @@
 
 #include "trireme/core/check.h"
 #include "trireme/core/json.h"
+#include "trireme/core/text.h"
 #include "trireme/data/token_file.h"
 #include "trireme/model/config.h"
+#include "trireme/model/weight_files.h"
 #include "trireme/train/json_reader.h"
 #include "trireme/train/option_names.h"
 #include "trireme/train/overrides.h"
@@ -73,8 +75,9 @@ Tiles read_tiles(const ObjectReader& tiling, std::string_view key) {
   const json* value = tiling.any(key);
   if (!value || *value == "auto") return {};
   if (*value == "off") return {.mode = Tiles::Mode::off};
-  if (!value->is_number_integer() || *value < 1 || *value > kMostTiles)
-    tiling.refuse(key, core::concatenate(R"("auto", "off" or a number of tiles from 1 to )", kMostTiles));
+  const bool too_large = core::is_integer_above(*value, kMostTiles);
+  if (!value->is_number_integer() || *value < 1 || too_large)
+    tiling.refuse(key, R"("auto", "off" or )" + core::integer_rule(1, kMostTiles, too_large));
   return {.mode = Tiles::Mode::count, .count = value->get<int64_t>()};
 }
 
@@ -133,6 +136,35 @@ json tiles_to_json(const Tiles& tiles) {
   return nullptr;
 }
 
+/// "2 or 4", or "2" where the first number is none.
+std::string either(int64_t first, int64_t second) {
+  return first > 0 ? core::concatenate(first, " or ", second) : std::to_string(second);
+}
+
+/// What to do where `world_size` ranks do not divide by `sp`: the nearest numbers that fit.
+std::string advice_on_ranks(int64_t world_size, int64_t sp) {
+  const int64_t fewer = world_size / sp * sp;
+  int64_t below = std::min(sp, world_size), above = below;
+  while (below > 1 && world_size % below != 0) --below;
+  while (above < world_size && world_size % above != 0) ++above;
+  const std::string ranks = either(fewer, fewer + sp);
+  return core::concatenate("start ", ranks, " ranks (on one machine: --ranks ", ranks,
+                           "), or set sequence_parallel_size to ", either(below < above ? below : 0, above));
+}
+
+/// Why the file is no token file, without the mark of the module that found it; empty where it is one.
+std::string fault_of_token_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return "there is no such file";
+  try {
+    const data::TokenFile tokens(path);
+  } catch (const core::ValueError& error) {
+    const std::string_view text = error.what();
+    return std::string(text.substr(text.find("] ") + 2));
+  }
+  return "";
+}
+
 json optimizer_to_json(const OptimizerOptions& optimizer) {
   return {{"type", optimizer.type},
           {"params",
@@ -185,7 +217,7 @@ Options parse_options(const json& json, const std::string& default_output) {
 
 Options read_options(const std::string& path, const std::vector<std::string>& overrides) {
   json json = core::read_json(path, core::JsonComments::allowed);
-  for (const std::string& override : overrides) apply_override(json, override);
+  apply_overrides(json, overrides);
   return parse_options(json, "runs/" + std::filesystem::path(path).stem().string());
 }
 
@@ -221,15 +253,19 @@ json to_json(const Options& options) {
   return out;
 }
 
+int64_t train_batch_size(const Options& options, int64_t world_size) {
+  return options.micro_batch_size * options.gradient_accumulation_steps *
+         (world_size / options.sequence_parallel_size);
+}
+
 void check_world(const Options& options, int64_t world_size) {
   const int64_t sp = options.sequence_parallel_size;
   core::check_value(world_size > 0 && world_size % sp == 0,
                     "[options] the number of ranks must be a multiple of sequence_parallel_size; got ",
-                    world_size, " ranks and sequence_parallel_size ", sp, "; start ",
-                    sp * std::max<int64_t>(1, world_size / sp),
-                    " ranks (--ranks), or set sequence_parallel_size to a divisor of ", world_size);
+                    core::counted(world_size, "rank"), " and sequence_parallel_size ", sp, "; ",
+                    advice_on_ranks(world_size, sp));
   if (!options.train_batch_size) return;
-  const int64_t product = options.micro_batch_size * options.gradient_accumulation_steps * (world_size / sp);
+  const int64_t product = train_batch_size(options, world_size);
   core::check_value(
       *options.train_batch_size == product,
       "[options] train_batch_size must be train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
@@ -243,14 +279,17 @@ void check_inputs(const Options& options) {
   core::check_value(options.model.path.empty() || std::filesystem::is_directory(options.model.path, ignored),
                     "[options] model.path must be a model directory; got ", options.model.path,
                     ", which is not a directory");
-  core::check_value(std::filesystem::is_regular_file(options.data.path, ignored),
-                    "[options] data.path must be a token file; got ", options.data.path,
-                    ", which is not a file; `trireme prepare` makes one");
-  if (options.model.path.empty())
+  const std::string fault = fault_of_token_file(options.data.path);
+  core::check_value(
+      fault.empty(),
+      R"([options] data.path must be a token file (safetensors with "tokens" and "document_starts"); got )",
+      options.data.path, ": ", fault, "; `trireme prepare` makes one from text");
+  if (options.model.path.empty()) {
     model::parse_config(options.model.config, "model.config");
-  else
+  } else {
     model::read_config(options.model.path);
-  const data::TokenFile tokens(options.data.path);
+    model::WeightFiles::open(options.model.path);
+  }
 }
 
 }  // namespace trireme::train

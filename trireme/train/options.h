@@ -89,20 +89,23 @@ struct Options {
 /// known one), a wrong type or value, or a combination that cannot be.
 Options parse_options(const nlohmann::json& json, const std::string& default_output = "runs/run");
 
-/// Options from a file, each override "key.path=value" applied first. A value is JSON, or else taken as text;
-/// null removes the key. The default output is "runs/NAME" for NAME.json. Throws as `parse_options`, and
-/// where the file cannot be read.
+/// Options from a file, each override "key.path=value" applied first: see `apply_overrides`. A value is JSON,
+/// or else taken as text; null removes the key. The default output is "runs/NAME" for NAME.json. Throws as
+/// `parse_options`, and where the file cannot be read.
 Options read_options(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// The resolved options, defaults included: `parse_options(to_json(o))` gives `o` again.
 nlohmann::json to_json(const Options& options);
 
+/// Rows of an optimizer step: micro-batch x accumulation x (world / sequence parallel size).
+int64_t train_batch_size(const Options& options, int64_t world_size);
+
 /// Throws `ValueError` unless `world_size` ranks can run with these options: the sequence parallel size
-/// divides it, and the train batch size is micro-batch x accumulation x (world / sequence parallel size).
+/// divides it, and the train batch size, where one is given, is what `train_batch_size` says.
 void check_world(const Options& options, int64_t world_size);
 
-/// Opens the model's config.json and the token file, without loading anything: what they are refused for is
-/// known before any rank starts. Throws `ValueError`.
+/// Opens the model's files and the token file, without loading anything: what they are refused for is known
+/// before any rank starts. Throws `ValueError`.
 void check_inputs(const Options& options);
 
 }  // namespace trireme::train

@@ -1,5 +1,7 @@
 #include "trireme/train/overrides.h"
 
+#include <algorithm>
+
 #include "trireme/core/check.h"
 #include "trireme/core/json.h"
 
@@ -14,6 +16,25 @@ json parse_value(std::string_view text) {
   } catch (const core::ValueError&) {
     return text;
   }
+}
+
+/// Whether an override sets `key` or something below it.
+bool sets(std::string_view override, std::string_view key) {
+  const size_t equals = override.find('=');
+  if (equals == std::string_view::npos || override.substr(equals + 1) == "null") return false;
+  const std::string_view path = override.substr(0, equals);
+  return path == key || (path.starts_with(key) && path[key.size()] == '.');
+}
+
+/// Removes the model that `options` names where the overrides name another one.
+void make_way_for_model(json& options, const std::vector<std::string>& overrides) {
+  const auto set = [&](std::string_view key) {
+    return std::any_of(overrides.begin(), overrides.end(), [&](const auto& text) { return sets(text, key); });
+  };
+  const bool path = set("model.path"), config = set("model.config");
+  if (path == config || !options.is_object()) return;  // both: refused for what it is
+  const auto model = options.find("model");
+  if (model != options.end() && model->is_object()) model->erase(path ? "config" : "path");
 }
 
 }  // namespace
@@ -42,6 +63,11 @@ void apply_override(json& options, std::string_view text) {
     object->erase(key);
   else
     (*object)[key] = std::move(value);
+}
+
+void apply_overrides(json& options, const std::vector<std::string>& overrides) {
+  make_way_for_model(options, overrides);
+  for (const std::string& override : overrides) apply_override(options, override);
 }
 
 }  // namespace trireme::train

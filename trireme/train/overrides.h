@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::train {
 
@@ -11,5 +12,9 @@ namespace trireme::train {
 /// removes the key. Objects on the way are made. Throws `ValueError` where `text` has no such form, or the
 /// path leads through a value that is no object.
 void apply_override(nlohmann::json& options, std::string_view text);
+
+/// Applies each in turn, so that the last one of a key wins. `model.path` and `model.config` exclude each
+/// other: where the overrides set one of the two, they take the place of the other in `options`.
+void apply_overrides(nlohmann::json& options, const std::vector<std::string>& overrides);
 
 }  // namespace trireme::train

@@ -182,6 +182,21 @@ Scheduler read_scheduler(const ObjectReader& options, const OptimizerOptions& op
   return ConstantLR{optimizer.lr};
 }
 
+std::string warmup_note(const Scheduler& scheduler, int64_t steps) {
+  const int64_t warmup = std::visit(
+      [](const auto& schedule) -> int64_t {
+        if constexpr (requires { schedule.warmup; })
+          return schedule.warmup.steps;
+        else
+          return 0;
+      },
+      scheduler);
+  if (warmup <= steps) return "";
+  return core::concatenate("note: scheduler.params.warmup_num_steps, ", warmup,
+                           ", is more than the run's steps, ", steps,
+                           ": the learning rate never reaches its maximum");
+}
+
 json scheduler_to_json(const Scheduler& scheduler) { return std::visit(Writer{}, scheduler); }
 
 }  // namespace trireme::train

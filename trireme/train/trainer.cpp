@@ -10,7 +10,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -22,7 +21,9 @@
 #include "trireme/model/weights.h"
 #include "trireme/train/engine.h"
 #include "trireme/train/metrics.h"
+#include "trireme/train/output.h"
 #include "trireme/train/progress.h"
+#include "trireme/train/scheduler_options.h"
 
 namespace trireme::train {
 namespace {
@@ -30,12 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 c10::Device choose_device(DeviceChoice choice, const comm::Environment& environment) {
-  const bool has_cuda = at::globalContext().hasCUDA();
-  core::check_value(
-      choice != DeviceChoice::cuda || has_cuda,
-      "[train] device \"cuda\" needs a CUDA build of torch and a "
-      "device that it sees; got no such device; run `trireme info`, or set \"device\" to \"cpu\"");
-  if (choice == DeviceChoice::cpu || !has_cuda) return at::kCPU;
+  if (choice == DeviceChoice::cpu || !at::globalContext().hasCUDA()) return at::kCPU;
   const c10::Device device(at::kCUDA, c10::DeviceIndex(environment.local_rank));
   at::accelerator::setDeviceIndex(device.index());
   return device;
@@ -155,15 +151,6 @@ int64_t largest_peak(const comm::Mesh& mesh, c10::Device device) {
   return mesh.world.all_reduce(peak, "the peak memory", comm::Reduction::max).item<int64_t>();
 }
 
-void record_options(const Options& options) {
-  const std::filesystem::path directory = options.output;
-  std::filesystem::create_directories(directory);
-  std::ofstream file(directory / "options.json");
-  file << to_json(options).dump(2) << '\n';
-  core::check_value(bool(file.flush()), "[train] cannot write ", (directory / "options.json").string(),
-                    "; see that the disk has room and the directory may be written to");
-}
-
 int64_t parameter_count(const model::Decoder& decoder) {
   int64_t count = 0;
   for (const auto* unit : decoder.units()) count += unit->layout().numel();
@@ -200,7 +187,10 @@ class Reporter {
         progress_(std::cout,
                   progress_style([](const char* name) { return std::getenv(name); }, isatty(STDOUT_FILENO)),
                   options.steps) {
-    std::cout << description << std::flush;
+    std::cout << description;
+    if (const auto note = warmup_note(options.scheduler, options.steps); !note.empty())
+      std::cout << note << '\n';
+    std::cout << std::flush;
   }
   void report(const StepReport& step) {
     metrics_.write(step);
@@ -242,14 +232,18 @@ void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, 
 
 }  // namespace
 
+void check_device(const Options& options) {
+  core::check_value(
+      options.device != DeviceChoice::cuda || at::globalContext().hasCUDA(),
+      "[train] device \"cuda\" needs a CUDA build of torch and a "
+      "device that it sees; got no such device; run `trireme info`, or set \"device\" to \"cpu\"");
+}
+
 void train(const Options& options, const comm::Environment& environment) {
   check_world(options, environment.world_size);
-  const auto saved = std::filesystem::path(options.output) / "model";
-  core::check_value(
-      options.model.path.empty() ||
-          std::filesystem::weakly_canonical(saved) != std::filesystem::weakly_canonical(options.model.path),
-      "[train] the trained model must not take the place of the one it starts from; got output \"",
-      options.output, "\" and model.path \"", options.model.path, "\"; choose another output");
+  check_output(options);
+  check_device(options);
+  if (environment.rank == 0) make_output(options);
   const auto device = choose_device(options.device, environment);
   const auto config = read_model_config(options.model);
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
@@ -265,16 +259,16 @@ void train(const Options& options, const comm::Environment& environment) {
 
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {
-    record_options(options);
+    record_options(options, environment.world_size, environment.origin);
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
   take_steps(options, mesh, engine, batches, device, reporter.get());
+  const auto saved = model_directory(options);
   model::save_weights(decoder, saved, options.model.path);
   mesh.world.barrier("the end of the run");
   if (!reporter) return;
   reporter->finish();
-  std::cout << "saved      " << saved.string() << " (Hugging Face format), " << options.output
-            << "/metrics.jsonl\n"
+  std::cout << "saved      " << saved << " (Hugging Face format), " << options.output << "/metrics.jsonl\n"
             << std::flush;
 }
 
