@@ -73,9 +73,8 @@ TEST_F(Output, IsNotOverTheModelThatTheRunStartsFrom) {
 TEST_F(Output, HoldsARecordThatCanBeRunAgain) {
   const Options options = into(directory_ / "run");
   make_output(options);
-  record_options(options, 4, "torchrun");
+  record_options(options, 4);
   const std::string path = directory_ / "run/options.json";
-  EXPECT_THAT(testing::read_text(path), StartsWith("// A run of 4 ranks (torchrun).\n{\n"));
   const Options again = read_options(path);
   EXPECT_EQ(again.train_batch_size, 6);
   EXPECT_EQ(again.output, options.output);
@@ -84,7 +83,7 @@ TEST_F(Output, HoldsARecordThatCanBeRunAgain) {
 }
 
 TEST_F(Output, SaysWhyThereIsNoRecord) {
-  EXPECT_THAT(value_error([&] { record_options(into(directory_ / "none"), 2, "torchrun"); }),
+  EXPECT_THAT(value_error([&] { record_options(into(directory_ / "none"), 2); }),
               AllOf(HasSubstr("got No such file or directory for"), HasSubstr("none/options.json")));
 }
 

@@ -8,7 +8,6 @@
 #include <system_error>
 
 #include "trireme/core/check.h"
-#include "trireme/core/text.h"
 
 namespace trireme::train {
 namespace {
@@ -56,14 +55,13 @@ void make_output(const Options& options) {
   check_entry(model_directory(options), true);
 }
 
-void record_options(const Options& options, int64_t world_size, std::string_view origin) {
+void record_options(const Options& options, int64_t world_size) {
   const fs::path path = fs::path(options.output) / kRecord;
   nlohmann::json record = to_json(options);
   record["train_batch_size"] = train_batch_size(options, world_size);
   errno = 0;
   std::ofstream file(path);
-  file << "// A run of " << core::counted(world_size, "rank") << " (" << origin << ").\n"
-       << record.dump(2) << '\n';
+  file << record.dump(2) << '\n';
   core::check_value(bool(file.flush()), "[train] options must be recorded; got ", reason(errno), " for ",
                     path.string(), "; see that the disk has room and the directory may be written to");
 }

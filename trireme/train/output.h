@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "trireme/train/options.h"
 
@@ -22,8 +21,7 @@ void check_output(const Options& options);
 void make_output(const Options& options);
 
 /// Writes `output`/options.json: everything that the run was told, defaults filled in, the train batch size
-/// that follows from `world_size` ranks among it, below a comment on who started how many. `read_options`
-/// reads it again. Throws `ValueError` where it cannot be written.
-void record_options(const Options& options, int64_t world_size, std::string_view origin);
+/// that follows from `world_size` ranks among it. `read_options` reads it again. Throws `ValueError` where it cannot be written.
+void record_options(const Options& options, int64_t world_size);
 
 }  // namespace trireme::train

@@ -259,7 +259,7 @@ void train(const Options& options, const comm::Environment& environment) {
 
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {
-    record_options(options, environment.world_size, environment.origin);
+    record_options(options, environment.world_size);
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
   take_steps(options, mesh, engine, batches, device, reporter.get());
