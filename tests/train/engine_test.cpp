@@ -107,6 +107,7 @@ struct Setting {
   int64_t ranks = 1, sp = 1, stage = 3, micro_batch = 1;
   Recompute recompute = Recompute::layer;
   std::optional<int64_t> mlp_tiles, loss_tiles;
+  zero::Schedule schedule;
 };
 
 std::string describe(const Kind& kind, const Setting& s) {
@@ -163,7 +164,7 @@ void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype) {
   const auto rows = all_rows(kind.masked);
   tests::run_ranks(s.ranks, [&](const comm::Connection& connection) {
     const auto mesh = comm::Mesh::create(connection, s.sp);
-    model::Decoder decoder(kind.config, {.stage = zero::Stage(s.stage), .dtype = dtype}, mesh);
+    model::Decoder decoder(kind.config, {.stage = zero::Stage(s.stage), .dtype = dtype}, mesh, s.schedule);
     write_parameters(decoder, reference);
     Engine engine(decoder, mesh, {s.recompute, s.mlp_tiles, s.loss_tiles}, /*gradient_clipping=*/1.0);
     for (int64_t step = 0; step < kSteps; ++step) {
@@ -212,6 +213,21 @@ TEST(Oracle, EveryWayToRecomputeAtEveryStage) {
       for (std::optional<int64_t> tiles :
            {std::optional<int64_t>(), std::optional<int64_t>(0), std::optional<int64_t>(5)})
         expect_oracle(1, {2, 2, stage, 4, recompute, tiles, 2}, at::kDouble);
+}
+
+TEST(Oracle, EveryScheduleOfStageThree) {
+  for (int64_t ahead : {int64_t{0}, int64_t{1}, int64_t{1} << 40})
+    for (int64_t live : {int64_t{1}, int64_t{1} << 40})
+      for (int64_t reuse : {int64_t{0}, int64_t{1} << 40})
+        for (bool overlap : {false, true})
+          for (Recompute recompute : {Recompute::nothing, Recompute::all_but_attention})
+            expect_oracle(1,
+                          {2, 2, 3, 1, recompute, 5, 2,
+                           {.prefetch_bucket_size = ahead,
+                            .max_live_parameters = live,
+                            .max_reuse_distance = reuse,
+                            .overlap_reductions = overlap}},
+                          at::kDouble);
 }
 
 TEST(Engine, Bf16FollowsFp32) {

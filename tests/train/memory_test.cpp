@@ -40,7 +40,9 @@ void run_steps(const model::Config& c, zero::Stage stage, const model::ForwardOp
     const auto mesh = comm::Mesh::create(connection, 2);
     if (connection.rank() == 0) before_model();
     ready.arrive_and_wait();
-    model::Decoder decoder(c, {.stage = stage}, mesh);
+    // As lean as it goes: nothing ahead, nothing kept.
+    model::Decoder decoder(c, {.stage = stage}, mesh,
+                           {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .overlap_reductions = false});
     model::initialize_weights(decoder, 1);
     Engine engine(decoder, mesh, forward, 1.0);
     ready.arrive_and_wait();

@@ -55,7 +55,7 @@ TEST(Options, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.optimizer.weight_decay, 0.1);
   EXPECT_EQ(options.scheduler, Scheduler(ConstantLR{1e-4}));
   EXPECT_FALSE(options.bf16);
-  EXPECT_EQ(options.zero_stage, 3);
+  EXPECT_EQ(options.zero.stage, 3);
   EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::layer);
   EXPECT_EQ(options.tiling.mlp, Tiles{});
   EXPECT_EQ(options.tiling.loss, Tiles{});
@@ -99,7 +99,7 @@ TEST(Options, TakeEveryKey) {
   EXPECT_EQ(options.scheduler, Scheduler(WarmupCosineLR{1e-3, 0, 1e-4, {5, WarmupType::log}, 30}));
   EXPECT_TRUE(options.bf16);
   EXPECT_EQ(options.communication_type, CommunicationType::bf16);
-  EXPECT_EQ(options.zero_stage, 1);
+  EXPECT_EQ(options.zero.stage, 1);
   EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::keep_attention);
   EXPECT_EQ(options.tiling.mlp, (Tiles{Tiles::Mode::off, 0}));
   EXPECT_EQ(options.tiling.loss, (Tiles{Tiles::Mode::count, 6}));

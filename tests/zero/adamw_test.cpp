@@ -50,7 +50,7 @@ TEST(AdamW, IsTheFormulaAtEveryStage) {
             unit.collect(i, gradient / double(ranks));
             references[i].step(gradient * 0.5, 0.01 * (step + 1), i == 0 ? 0.3 : 0.0, options);
           }
-          unit.reduce_gradients();
+          unit.start_reduction();
           unit.finish_gradients();
           optimizer.step(options, 0.01 * (step + 1), /*gradient_scale=*/0.5);
           EXPECT_FALSE(unit.gradient().defined());
@@ -68,7 +68,7 @@ TEST(AdamW, MastersKeepWhatBf16Loses) {
   AdamW optimizer({&unit});
   for (int step = 0; step < 100; ++step) {
     unit.collect(0, at::ones({16}, at::kBFloat16));
-    unit.reduce_gradients();
+    unit.start_reduction();
     unit.finish_gradients();
     optimizer.step({.weight_decay = 0}, 1e-4, 1);  // a hundredth of what bf16 tells from 1
   }
@@ -86,7 +86,7 @@ TEST(GradientNorm, IsTheSameAtEveryStage) {
         a.collect(0, at::full({3}, 2.0 / double(ranks)));
         b.collect(0, at::full({2, 2}, 1.0 / double(ranks)));
         for (Unit* unit : {&a, &b}) {
-          unit->reduce_gradients();
+          unit->start_reduction();
           unit->finish_gradients();
         }
         EXPECT_NEAR(gradient_norm({&a, &b}, group), 4.0, 1e-6);  // sqrt(3 * 4 + 4 * 1)

@@ -48,7 +48,7 @@ struct Model {
     return {a.grad(), b.grad()};
   }
   void finish() {
-    coordinator.end_backward();
+    coordinator.end_pass();
     first.finish_gradients();
     second.finish_gradients();
   }
@@ -79,7 +79,7 @@ TEST(Coordinator, UnitsAreThereOnlyWhileTheyAreUsed) {
     torch::autograd::backward({loss});
     EXPECT_EQ(model.first.state(), State::not_available);
     EXPECT_EQ(model.second.state(), State::not_available);
-    model.coordinator.end_backward();
+    model.coordinator.end_pass();
   });
 }
 
@@ -91,7 +91,7 @@ TEST(Coordinator, AUnitThatIsUsedTwiceIsReducedOnce) {
       return model.first.group().traffic().bytes(comm::Collective::reduce_scatter);
     };
     torch::autograd::backward({model.forward(input_of(0).requires_grad_(true))});
-    model.coordinator.end_backward();
+    model.coordinator.end_pass();
     EXPECT_EQ(reduced(), 2 * model.first.layout().padded() * 8 / 2);  // two units, half of each
     EXPECT_EQ(group.traffic().bytes(comm::Collective::all_gather), 6 * model.first.layout().shard_size() * 8);
   });
@@ -122,7 +122,7 @@ TEST(Coordinator, EvaluationLeavesNothingBehind) {
       EXPECT_FALSE(model.forward(input_of(0)).requires_grad());
     }
     const auto before = model.first.group().traffic().total();
-    model.coordinator.end_backward();  // nothing is awaited
+    model.coordinator.end_pass();  // nothing is awaited
     EXPECT_EQ(model.first.group().traffic().total(), before);
     torch::autograd::backward({model.forward(input_of(connection.rank()))});
     model.finish();

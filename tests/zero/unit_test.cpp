@@ -67,7 +67,7 @@ TEST(EveryStage, GradientsAreTheSumOverRanksAndPasses) {
       if (pass != 1) loss = loss + unit->parameter(2).mul(2 * factor(group.rank(), pass)).sum();
       torch::autograd::backward({loss});
       EXPECT_FALSE(unit->parameter(0).grad().defined());  // taken at once
-      unit->reduce_gradients();
+      unit->start_reduction();
     }
     unit->finish_gradients();
     double all = 0, used = 0;
@@ -111,7 +111,7 @@ TEST(Unit, MeanIsTheSumOverTheWorldSize) {
   run_ranks(3, [](const comm::Connection& connection) {
     auto unit = make_unit(world_of(connection), {.dtype = at::kDouble, .reduction = GradientReduction::mean});
     unit->collect(0, at::full({5, 3}, double(connection.rank()), at::kDouble));
-    unit->reduce_gradients();
+    unit->start_reduction();
     unit->finish_gradients();
     EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::ones({5, 3}, at::kDouble)));
   });
@@ -122,7 +122,7 @@ TEST(Unit, SumsOfBf16GradientsAreFormedInFp32) {
     for (auto dtype : {at::kFloat, at::kBFloat16}) {
       auto unit = make_unit(world_of(connection), {.dtype = at::kBFloat16, .reduction_dtype = dtype});
       unit->collect(0, at::full({5, 3}, connection.rank() == 0 ? 256 : 1, at::kBFloat16));
-      unit->reduce_gradients();
+      unit->start_reduction();
       unit->finish_gradients();
       const double expected = dtype == at::kFloat ? 257 : 256;  // 257 is no bf16 number
       EXPECT_TRUE(at::equal(tests::whole_gradient(*unit, 0), at::full({5, 3}, expected, at::kFloat)));
@@ -177,7 +177,7 @@ TEST(Unit, TrafficOfAStageThreeStep) {
     const int64_t before = traffic.total(), bytes = unit->layout().padded() * 4;
     for (int pass = 0; pass < 2; ++pass) Gathered gathered(*unit);
     unit->collect(0, at::zeros({5, 3}));
-    unit->reduce_gradients();
+    unit->start_reduction();
     EXPECT_EQ(traffic.total() - before,
               3 * bytes * 3 / 4);  // two gathers and a reduction, (P - 1) / P of each
   });

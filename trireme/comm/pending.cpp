@@ -31,6 +31,8 @@ Pending Pending::then(Finish finish) && {
   return std::move(*this);
 }
 
+bool Pending::is_done() const { return !state_->work || state_->work->isCompleted(); }
+
 at::Tensor Pending::wait() {
   if (!state_->work) return state_->output;
   const auto start = std::chrono::steady_clock::now();

@@ -33,6 +33,9 @@ class Pending {
   /// The same collective, whose result is `finish` of this one's.
   Pending then(Finish finish) &&;
 
+  /// Whether `wait` would return at once. Ranks may differ: nothing that others take part in may depend on it.
+  bool is_done() const;
+
   /// The result, usable on the current stream. May be called again.
   /// Throws `core::CommunicationError` when the time limit passes or another rank has ended.
   at::Tensor wait();

@@ -9,8 +9,12 @@ namespace trireme::model {
 using at::Tensor;
 using zero::BackwardNeeds;
 
-Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh)
-    : config_(std::move(config)), options_(options), mesh_(mesh), plans_(plan_units(config_)) {
+Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule)
+    : config_(std::move(config)),
+      options_(options),
+      mesh_(mesh),
+      plans_(plan_units(config_)),
+      coordinator_(std::move(schedule)) {
   for (const auto& plan : plans_) {
     units_.push_back(std::make_unique<zero::Unit>(plan.name, plan.specs(), options_, mesh_.world, pool_));
     order_.push_back(units_.back().get());

@@ -25,12 +25,12 @@ namespace trireme::model {
 /// here.
 class Decoder {
  public:
-  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh);
+  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule = {});
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
   /// The sum of this rank's token losses times `scale`, as a graph: [] in fp32 at least. `batch` is this
-  /// rank's slice. Run it backward, then call `coordinator().end_backward()`.
+  /// rank's slice. Run it backward, then call `coordinator().end_pass()`.
   at::Tensor loss(const sp::SlicedBatch& batch, double scale, const ForwardOptions& options);
 
   /// Scores of this rank's tokens, [N, V]: for evaluation of few tokens, since nothing here is tiled.

@@ -93,7 +93,7 @@ FlashOutput attend(const Tensor& query, const Tensor& key, const Tensor& value,
   return all;
 }
 
-FlashGradients attend_backward(const Tensor& grad_output, const Tensor& query, const Tensor& key,
+FlashGradients attend_pass(const Tensor& grad_output, const Tensor& query, const Tensor& key,
                                const Tensor& value, const FlashOutput& forward,
                                const AttentionContext& context) {
   const auto tiles = plan_attention(context, query.size(0), query.size(1));
@@ -140,7 +140,7 @@ struct FusedAttention : Function<FusedAttention> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
     const auto& context = core::from_capsule<AttentionContext>(ctx->saved_data["context"]);
-    auto result = attend_backward(gradients[0], saved[0], saved[1], saved[2], {saved[3], saved[4]}, context);
+    auto result = attend_pass(gradients[0], saved[0], saved[1], saved[2], {saved[3], saved[4]}, context);
     return {result.query, result.key, result.value, Tensor(), Tensor()};
   }
 };

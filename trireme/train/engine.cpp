@@ -32,7 +32,7 @@ StepResult Engine::accumulate(const std::vector<sp::SlicedBatch>& micro_batches)
   for (const auto& batch : micro_batches) {
     Tensor loss = decoder_.loss(batch, scale, forward_);
     torch::autograd::backward({loss});
-    decoder_.coordinator().end_backward();
+    decoder_.coordinator().end_pass();
     total.add_(loss.detach().to(at::kCPU, at::kDouble));
   }
   for (auto* unit : decoder_.units()) unit->finish_gradients();

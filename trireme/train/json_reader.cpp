@@ -1,5 +1,7 @@
 #include "trireme/train/json_reader.h"
 
+#include <cmath>
+
 #include <algorithm>
 
 #include "trireme/core/json.h"
@@ -16,6 +18,14 @@ std::string shown(const json& value) {
   constexpr size_t kLongest = 80;
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
   return text;
+}
+
+// 5e7, as people write sizes, is an integer to them.
+json as_integer(const json& value) {
+  constexpr double kExact = 9007199254740992;  // 2^53: integers up to it are exact
+  if (!value.is_number_float()) return value;
+  const auto number = value.get<double>();
+  return std::trunc(number) == number && std::abs(number) <= kExact ? json(int64_t(number)) : value;
 }
 
 }  // namespace
@@ -61,8 +71,9 @@ int64_t ObjectReader::integer(std::string_view key, std::optional<int64_t> other
                               int64_t high) const {
   const json* value = find(key);
   if (!value) return missing(key, otherwise);
-  const bool too_large = core::is_integer_above(*value, high);
-  if (value->is_number_integer() && !too_large && value->get<int64_t>() >= low) return value->get<int64_t>();
+  const json whole = as_integer(*value);
+  const bool too_large = core::is_integer_above(whole, high);
+  if (whole.is_number_integer() && !too_large && whole.get<int64_t>() >= low) return whole.get<int64_t>();
   refuse(key, core::integer_rule(low, high, too_large));
 }
 

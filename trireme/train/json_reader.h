@@ -48,6 +48,7 @@ class ObjectReader {
 
   bool has(std::string_view key) const;
 
+  /// Also in the form 5e7.
   int64_t integer(std::string_view key, std::optional<int64_t> otherwise, int64_t low,
                   int64_t high = std::numeric_limits<int64_t>::max()) const;
   double number(std::string_view key, std::optional<double> otherwise, const Range& range) const;

@@ -116,8 +116,27 @@ int64_t read_stage(const ObjectReader& zero, int64_t otherwise) {
   return stage->get<int64_t>();
 }
 
+ZeroOptions read_zero(const ObjectReader& options) {
+  const ObjectReader reader = options.object(
+      "zero_optimization", {"stage", "stage3_prefetch_bucket_size", "stage3_max_live_parameters",
+                            "stage3_max_reuse_distance", "overlap_comm", "reduce_bucket_size",
+                            "log_trace_cache_warnings"});
+  ZeroOptions zero;
+  zero.stage = read_stage(reader, zero.stage);
+  auto& schedule = zero.schedule;
+  schedule.prefetch_bucket_size =
+      reader.integer("stage3_prefetch_bucket_size", schedule.prefetch_bucket_size, 0);
+  schedule.max_live_parameters = reader.integer("stage3_max_live_parameters", schedule.max_live_parameters, 0);
+  schedule.max_reuse_distance = reader.integer("stage3_max_reuse_distance", schedule.max_reuse_distance, 0);
+  schedule.overlap_reductions = reader.boolean("overlap_comm", schedule.overlap_reductions);
+  schedule.reduce_bucket_size = reader.integer("reduce_bucket_size", schedule.reduce_bucket_size, 0);
+  zero.log_trace_cache_warnings =
+      reader.boolean("log_trace_cache_warnings", zero.log_trace_cache_warnings);
+  return zero;
+}
+
 void read_memory(const ObjectReader& reader, Options& options) {
-  options.zero_stage = read_stage(reader.object("zero_optimization", {"stage"}), options.zero_stage);
+  options.zero = read_zero(reader);
   options.checkpoint_policy = reader.object("activation_checkpointing", {"policy"})
                                   .choice<CheckpointPolicy>("policy", options.checkpoint_policy, kPolicies);
   const ObjectReader tiling = reader.object("tiling", {"mlp", "loss"});
@@ -163,6 +182,16 @@ std::string fault_of_token_file(const std::filesystem::path& path) {
     return std::string(text.substr(text.find("] ") + 2));
   }
   return "";
+}
+
+json zero_to_json(const ZeroOptions& zero) {
+  return {{"stage", zero.stage},
+          {"stage3_prefetch_bucket_size", zero.schedule.prefetch_bucket_size},
+          {"stage3_max_live_parameters", zero.schedule.max_live_parameters},
+          {"stage3_max_reuse_distance", zero.schedule.max_reuse_distance},
+          {"overlap_comm", zero.schedule.overlap_reductions},
+          {"reduce_bucket_size", zero.schedule.reduce_bucket_size},
+          {"log_trace_cache_warnings", zero.log_trace_cache_warnings}};
 }
 
 json optimizer_to_json(const OptimizerOptions& optimizer) {
@@ -242,7 +271,7 @@ json to_json(const Options& options) {
       {"optimizer", optimizer_to_json(options.optimizer)},
       {"bf16", {{"enabled", options.bf16}}},
       {"communication_data_type", name_of(options.communication_type, kCommunicationTypes)},
-      {"zero_optimization", {{"stage", options.zero_stage}}},
+      {"zero_optimization", zero_to_json(options.zero)},
       {"activation_checkpointing", {{"policy", name_of(options.checkpoint_policy, kPolicies)}}},
       {"tiling", {{"mlp", tiles_to_json(options.tiling.mlp)}, {"loss", tiles_to_json(options.tiling.loss)}}},
       {"timeout_seconds", options.timeout_seconds},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/train/scheduler.h"
+#include "trireme/zero/schedule.h"
 
 namespace trireme::train {
 
@@ -58,6 +59,13 @@ struct TilingOptions {
   Tiles loss;
 };
 
+/// What is partitioned over the ranks, and when it comes and goes.
+struct ZeroOptions {
+  int64_t stage = 3;
+  zero::Schedule schedule;
+  bool log_trace_cache_warnings = false;  ///< tell where the order of units changed
+};
+
 enum class CommunicationType { fp32, bf16 };
 enum class DeviceChoice { automatic, cpu, cuda };
 
@@ -77,7 +85,7 @@ struct Options {
   OptimizerOptions optimizer;
   Scheduler scheduler;
   bool bf16 = false;  ///< parameters and activations in bf16, masters and optimizer state in fp32
-  int64_t zero_stage = 3;
+  ZeroOptions zero;
   CheckpointPolicy checkpoint_policy = CheckpointPolicy::layer;
   TilingOptions tiling;
   CommunicationType communication_type = CommunicationType::fp32;  ///< dtype that gradients are reduced in

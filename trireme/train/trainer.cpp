@@ -39,11 +39,18 @@ c10::Device choose_device(DeviceChoice choice, const comm::Environment& environm
 
 zero::Options zero_options(const Options& options, c10::Device device) {
   return {
-      .stage = zero::Stage(options.zero_stage),
+      .stage = zero::Stage(options.zero.stage),
       .dtype = options.bf16 ? at::kBFloat16 : at::kFloat,
       .reduction_dtype = options.communication_type == CommunicationType::bf16 ? at::kBFloat16 : at::kFloat,
       .reduction = zero::GradientReduction::sum,
       .device = device};
+}
+
+zero::Schedule schedule(const ZeroOptions& options, const comm::Mesh& mesh) {
+  zero::Schedule schedule = options.schedule;
+  if (options.log_trace_cache_warnings && mesh.world.rank() == 0)  // all ranks see the same
+    schedule.on_changed_order = [](const std::string& change) { std::cerr << "note: " << change << std::endl; };
+  return schedule;
 }
 
 std::optional<int64_t> tile_count(const Tiles& tiles, int64_t off) {
@@ -175,7 +182,7 @@ std::string describe(const Options& options, const comm::Environment& environmen
       format_count(double(batches.file().token_count())), " tokens, ", batches.rows_in_first_epoch(),
       " rows of ", options.data.sequence_length, " an epoch, ", std::lround(100 * batches.padding_share()),
       " % padding", "\nranks      ", mesh.world.size(), " (", environment.origin, "): sequence parallel ",
-      mesh.sequence.size(), ", data parallel ", mesh.data.size(), ", ZeRO stage ", options.zero_stage,
+      mesh.sequence.size(), ", data parallel ", mesh.data.size(), ", ZeRO stage ", options.zero.stage,
       "\noutput     ", options.output, "\n", padding_note(batches.padding_share()));
 }
 
@@ -249,7 +256,7 @@ void train(const Options& options, const comm::Environment& environment) {
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
   const auto connection = comm::Connection::open(environment, device, timeout);
   const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);
-  model::Decoder decoder(config, zero_options(options, device), mesh);
+  model::Decoder decoder(config, zero_options(options, device), mesh, schedule(options.zero, mesh));
   if (options.model.path.empty())
     model::initialize_weights(decoder, options.seed);
   else

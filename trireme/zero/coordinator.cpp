@@ -83,12 +83,95 @@ Coordinator::Use& Coordinator::use_of(Unit& unit) {
   return place->second;
 }
 
+void Coordinator::report(const std::string& fault) {
+  if (!fault.empty() && schedule_.on_changed_order) schedule_.on_changed_order(fault);
+}
+
+void Coordinator::start_gather(Unit& unit) {
+  unit.start_gather();
+  live_ += unit.layout().padded();
+  ++statistics_.gathers;
+}
+
+void Coordinator::release(Unit& unit) {
+  unit.release();
+  live_ -= unit.layout().padded();
+}
+
 void Coordinator::hold(Unit& unit) {
-  if (use_of(unit).holds++ == 0) unit.gather();
+  auto& use = use_of(unit);
+  if (use.holds++ > 0 || !unit.options().partitions_parameters()) return;
+  if (const std::string fault = trace_.visit(unit); !fault.empty()) {
+    report(fault);
+    release_idle();
+  }
+  if (unit.state() == State::not_available)
+    start_gather(unit);
+  else
+    ++(use.ahead ? statistics_.gathered_ahead : statistics_.kept);
+  use.ahead = false;
+  gather_ahead();  // before waiting: the next ones travel behind this one
+  if (unit.state() == State::in_flight) unit.wait_gathered();
 }
 
 void Coordinator::let_go(Unit& unit) {
-  if (--use_of(unit).holds == 0) unit.release();
+  if (--use_of(unit).holds > 0 || !unit.options().partitions_parameters()) return;
+  if (live_ > schedule_.max_live_parameters || !is_used_soon(unit)) release(unit);
+}
+
+void Coordinator::gather_ahead() {
+  int64_t in_flight = 0;
+  for (const auto& [unit, use] : uses_)
+    if (unit->state() == State::in_flight && use.holds == 0) in_flight += unit->layout().padded();
+  for (Unit* next : trace_.upcoming()) {
+    if (next->state() != State::not_available) continue;
+    if (in_flight >= schedule_.prefetch_bucket_size ||
+        live_ + next->layout().padded() > schedule_.max_live_parameters)
+      return;
+    start_gather(*next);
+    use_of(*next).ahead = true;
+    in_flight += next->layout().padded();
+  }
+}
+
+void Coordinator::release_idle() {
+  for (Unit* unit : order_) {
+    auto& use = uses_.at(unit);
+    if (use.holds > 0 || !unit->options().partitions_parameters()) continue;
+    if (unit->state() == State::not_available) continue;
+    if (unit->state() == State::in_flight) unit->wait_gathered();
+    release(*unit);
+    ++statistics_.unused;
+    use.ahead = false;
+  }
+}
+
+bool Coordinator::is_used_soon(const Unit& unit) const {
+  if (schedule_.max_reuse_distance <= 0) return false;
+  int64_t distance = 0;
+  for (const Unit* next : trace_.upcoming()) {
+    if (next == &unit) return true;
+    distance += next->layout().padded();
+    if (distance > schedule_.max_reuse_distance) return false;
+  }
+  return false;
+}
+
+void Coordinator::reduce(Unit& unit) {
+  unit.start_reduction();
+  reducing_.push_back(&unit);
+  reducing_elements_ += unit.layout().padded();
+  finish_reductions(schedule_.overlap_reductions ? schedule_.reduce_bucket_size : 0);
+}
+
+void Coordinator::finish_reductions(int64_t in_flight_allowed) {
+  while (!reducing_.empty() &&
+         (reducing_elements_ > in_flight_allowed || reducing_.front()->reduction_is_done())) {
+    Unit* oldest = reducing_.front();
+    reducing_.pop_front();
+    reducing_elements_ -= oldest->layout().padded();
+    oldest->finish_reduction();
+  }
 }
 
 void Coordinator::before_forward(const Units& units) {
@@ -119,20 +202,23 @@ void Coordinator::after_backward(const Units& units) {
       let_go(*unit);
     }
     if (use.awaited > 0 && --use.awaited == 0) {
-      unit->reduce_gradients();
+      reduce(*unit);
       use.touched = false;
     }
   }
 }
 
-void Coordinator::end_backward() {
+void Coordinator::end_pass() {
   for (Unit* unit : order_) {
     auto& use = uses_.at(unit);
     for (; use.backward_holds > 0; --use.backward_holds) let_go(*unit);
-    if (use.touched || use.awaited > 0) unit->reduce_gradients();
+    if (use.touched || use.awaited > 0) reduce(*unit);
     use.touched = false;
     use.awaited = 0;
   }
+  report(trace_.end_pass());
+  release_idle();
+  finish_reductions(0);
 }
 
 Tensor Coordinator::around(const Units& units, BackwardNeeds needs, const Tensor& input,

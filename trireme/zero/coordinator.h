@@ -3,10 +3,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <deque>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
+#include "trireme/zero/schedule.h"
+#include "trireme/zero/trace.h"
 #include "trireme/zero/unit.h"
 
 namespace trireme::zero {
@@ -18,12 +22,18 @@ enum class BackwardNeeds {
               ///< forward
 };
 
-/// Counts the uses of each unit: gathered at the first, released after the last; gradients are reduced once,
-/// after the last backward use. One a rank; every rank must raise the same events in the same order. Not
-/// thread-safe. Whoever raises events by hand, as hooks of another language do, pairs before and after.
+/// Counts the uses of each unit: gathered for the first, let go after the last; gradients are reduced once, after the
+/// last backward use. From the second pass on, units are gathered ahead of their use, kept where they are soon used
+/// again, and gradients are reduced, beside computation, as the schedule says. A pass that takes another order is right
+/// all the same, and gathers on demand.
+///
+/// One a rank; every rank must raise the same events in the same order. Not thread-safe. Whoever raises events by hand,
+/// as hooks of another language do, pairs before and after, and ends passes.
 class Coordinator {
  public:
   using Units = std::vector<Unit*>;
+
+  explicit Coordinator(Schedule schedule = {}) : schedule_(std::move(schedule)) {}
 
   void before_forward(const Units& units);
   /// `backward_follows`: a backward pass will raise `after_backward` for these units.
@@ -31,9 +41,9 @@ class Coordinator {
   void before_backward(const Units& units);
   void after_backward(const Units& units);
 
-  /// When a backward pass is over: releases and reduces what raised no `after_backward`, since its input
-  /// needed no gradient.
-  void end_backward();
+  /// When a forward and backward pass, or an evaluation, is over: releases and reduces what raised no `after_backward`,
+  /// since its input needed no gradient, and whatever was gathered ahead or kept. Gradients are whole after it.
+  void end_pass();
 
   /// `output = body(input)` between the forward events, with nodes in the graph that raise the backward
   /// events: output's gradient arrives before the units' backward pass, input's gradient leaves after it.
@@ -41,19 +51,45 @@ class Coordinator {
   at::Tensor around(const Units& units, BackwardNeeds needs, const at::Tensor& input,
                     const std::function<at::Tensor(const at::Tensor&)>& body);
 
+  struct Statistics {
+    int64_t gathers = 0;         ///< of units, ahead or not
+    int64_t gathered_ahead = 0;  ///< of these, units that were in flight, or there, when they were needed
+    int64_t kept = 0;            ///< uses of a unit that was there still
+    int64_t unused = 0;          ///< units gathered ahead or kept in vain
+  };
+  const Statistics& statistics() const { return statistics_; }
+
+  /// Elements of units that are gathered, or in flight.
+  int64_t live_parameters() const { return live_; }
+
  private:
   struct Use {
     int64_t holds = 0;           // forward and backward passes that are inside the unit now
     int64_t backward_holds = 0;  // of these, backward passes
     int64_t awaited = 0;         // backward passes to come
     bool touched = false;        // did this backward pass reach it?
+    bool ahead = false;          // gathered ahead, not used yet
   };
+  Use& use_of(Unit& unit);
   void hold(Unit& unit);
   void let_go(Unit& unit);
+  void start_gather(Unit& unit);
+  void release(Unit& unit);
+  void gather_ahead();
+  void release_idle();  // all that nothing is inside of
+  bool is_used_soon(const Unit& unit) const;
+  void reduce(Unit& unit);
+  void finish_reductions(int64_t in_flight_allowed);
+  void report(const std::string& fault);
 
+  Schedule schedule_;
+  Trace trace_;
+  Statistics statistics_;
+  int64_t live_ = 0;
+  std::deque<Unit*> reducing_;  // oldest first
+  int64_t reducing_elements_ = 0;
   std::vector<Unit*> order_;  // of first use: the same on every rank, as addresses are not
   std::map<Unit*, Use> uses_;
-  Use& use_of(Unit& unit);
 };
 
 }  // namespace trireme::zero

@@ -197,20 +197,29 @@ void Unit::collect(size_t index, const Tensor& gradient) {
   collected_[index] = true;
 }
 
-void Unit::reduce_gradients() {
+void Unit::start_reduction() {
   if (accumulates_whole()) return;
+  finish_reduction();
   if (!flat_gradient_.defined())
     flat_gradient_ = pool_->take(layout_.padded(), options_.dtype, options_.device);
   fill_gaps(flat_gradient_, layout_, collected_);
   collected_.assign(layout_.size(), false);
   const auto sum_dtype = c10::promoteTypes(options_.dtype, options_.reduction_dtype);
-  Tensor mine = group_.reduce_scatter(flat_gradient_, sum_dtype, "the gradient of unit '" + name_ + "'");
-  pool_->give_back(std::move(flat_gradient_));
-  flat_gradient_.reset();
+  reducing_gradient_ = std::exchange(flat_gradient_, {});
+  pending_reduction_ =
+      group_.reduce_scatter_async(reducing_gradient_, sum_dtype, "the gradient of unit '" + name_ + "'");
+}
+
+void Unit::finish_reduction() {
+  if (!pending_reduction_) return;
+  Tensor mine = pending_reduction_->wait();
+  pending_reduction_.reset();
+  pool_->give_back(std::exchange(reducing_gradient_, {}));
   gradient_ = gradient_.defined() ? gradient_.add_(mine) : mine.to(options_.master_dtype());
 }
 
 void Unit::finish_gradients() {
+  finish_reduction();
   if (!gradient_.defined()) {
     const int64_t count = accumulates_whole() ? layout_.padded() : layout_.shard_size();
     gradient_ = at::zeros({count}, at::TensorOptions(options_.master_dtype()).device(options_.device));

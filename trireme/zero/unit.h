@@ -29,7 +29,7 @@ std::string_view name_of(State state);
 /// Under stage 3 their values are there only between `gather` and `release`; otherwise any use of them is an
 /// error that names the parameter. Under the other stages they are always there, and both do nothing.
 /// Gradients are taken from parameters as soon as autograd has accumulated them. Every rank must call gather,
-/// reduce_gradients, finish_gradients and publish in the same order. Neither copied nor moved: parameters
+/// start_reduction, finish_gradients and publish in the same order. Neither copied nor moved: parameters
 /// point here.
 class Unit {
  public:
@@ -73,9 +73,13 @@ class Unit {
   /// Adds this rank's gradient of parameter `index` to those collected since the last reduction.
   void collect(size_t index, const at::Tensor& gradient);
 
-  /// After a backward pass through the unit: where gradients are partitioned, reduces what was collected
-  /// (zeros where nothing was) and adds this rank's part to `gradient()`.
-  void reduce_gradients();
+  /// After a backward pass through the unit: where gradients are partitioned, starts reducing what was collected
+  /// (zeros where nothing was). `finish_reduction` ends it and adds this rank's part to `gradient()`; so does the next
+  /// reduction's start. Gradients may be collected in between.
+  void start_reduction();
+  void finish_reduction();
+  /// Whether `finish_reduction` need not wait. Ranks may differ.
+  bool reduction_is_done() const { return !pending_reduction_ || pending_reduction_->is_done(); }
 
   /// Before the optimizer's step: makes `gradient()` the reduced gradient, zeros where there was none.
   void finish_gradients();
@@ -120,6 +124,8 @@ class Unit {
 
   at::Tensor flat_gradient_;     // [N] in the parameters' dtype, while gradients arrive
   std::vector<bool> collected_;  // is the parameter's part of the gradient buffer filled?
+  at::Tensor reducing_gradient_;  // what flat_gradient_ was, while it is reduced
+  std::optional<comm::Pending> pending_reduction_;
   at::Tensor gradient_;          // [n] or [N] in the master's dtype
   int64_t generation_ = 0;
 };
