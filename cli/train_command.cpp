@@ -27,6 +27,7 @@ namespace {
 struct Arguments {
   std::string options_file;
   std::vector<std::string> overrides;
+  std::string timeline;
   int64_t ranks = 1;
 };
 
@@ -59,6 +60,10 @@ int launch_ranks(const Arguments& arguments) {
   for (const std::string& override : arguments.overrides) {
     launch_options.command.arguments.emplace_back("--set");
     launch_options.command.arguments.push_back(override);
+  }
+  if (!arguments.timeline.empty()) {
+    launch_options.command.arguments.emplace_back("--timeline");
+    launch_options.command.arguments.push_back(arguments.timeline);
   }
   launch_options.ranks = arguments.ranks;
   launch_options.port = store.port();
@@ -105,7 +110,7 @@ int train(Arguments arguments) {
   }
   if (arguments.ranks > 1) return launch_ranks(arguments);
   try {
-    train::train(options, environment);
+    train::train(options, environment, arguments.timeline);
   } catch (const core::RunError&) {
     if (speaks_for_all(environment)) throw;
     return kFailure;
@@ -135,6 +140,11 @@ void add_train(CLI::App& program, Action& chosen) {
       ->add_option("--set", arguments->overrides,
                    "Set an option over the file's; may be repeated, the last one of a key wins")
       ->type_name("KEY=VALUE");
+  command
+      ->add_option(
+          "--timeline", arguments->timeline,
+          "Write when units were used, gathered and reduced, for chrome://tracing or ui.perfetto.dev")
+      ->type_name("FILE");
   command->add_flag_callback(
       "--help-options",
       [] {

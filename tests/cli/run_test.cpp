@@ -13,6 +13,7 @@
 #include "cli/exit_codes.h"
 #include "tests/cli/processes.h"
 #include "tests/cli/program.h"
+#include "trireme/core/check.h"
 #include "trireme/core/safetensors_writer.h"
 
 namespace trireme::cli {
@@ -80,6 +81,23 @@ TEST(Runs, WriteTheMetricsThatAreDocumented) {
     EXPECT_EQ(lines[i].at("step"), i + 1);
     EXPECT_GT(lines[i].at("peak_memory_bytes"), 0);
   }
+}
+
+TEST(Runs, WriteATimelineOfEveryRank) {
+  const testing::TemporaryDirectory folder;
+  const std::string path = folder / "timeline.json";
+  Program program({"train", write_run(folder, 3), "--ranks", "2", "--timeline", path});
+  ASSERT_EQ(program.wait(), kSuccess) << program.err();
+  std::set<std::string> seen;
+  const auto timeline = nlohmann::json::parse(testing::read_text(path));
+  for (const auto& event : timeline.at("traceEvents"))
+    if (event.at("ph") == "X")
+      seen.insert(core::concatenate(event.at("pid"), ' ', event.at("cat").get<std::string>(), ' ',
+                                    event.at("name").get<std::string>()));
+  for (const char* rank : {"0 ", "1 "})
+    for (const char* event : {"compute forward of layers.0", "compute backward of layers.0",
+                              "gather layers.0", "reduction layers.0"})
+      EXPECT_TRUE(seen.contains(std::string(rank) + event)) << rank << event;
 }
 
 TEST(Runs, StartUnderOpenMpi) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "trireme/comm/traffic.h"
+#include "trireme/core/timeline.h"
 
 namespace c10d {
 class Work;
@@ -33,8 +34,13 @@ class Pending {
   /// The same collective, whose result is `finish` of this one's.
   Pending then(Finish finish) &&;
 
-  /// Whether `wait` would return at once. Ranks may differ: nothing that others take part in may depend on it.
+  /// Whether `wait` would return at once. Ranks may differ: nothing that others take part in may depend on
+  /// it.
   bool is_done() const;
+
+  /// From the start to the end of the collective, which may lie long before `wait`; an end after now is not
+  /// known yet. On devices, the end is when `wait` returned.
+  core::Interval interval() const;
 
   /// The result, usable on the current stream. May be called again.
   /// Throws `core::CommunicationError` when the time limit passes or another rank has ended.

@@ -9,12 +9,13 @@ namespace trireme::model {
 using at::Tensor;
 using zero::BackwardNeeds;
 
-Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule)
+Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule,
+                 std::shared_ptr<core::Timeline> timeline)
     : config_(std::move(config)),
       options_(options),
       mesh_(mesh),
       plans_(plan_units(config_)),
-      coordinator_(std::move(schedule)) {
+      coordinator_(std::move(schedule), std::move(timeline)) {
   for (const auto& plan : plans_) {
     units_.push_back(std::make_unique<zero::Unit>(plan.name, plan.specs(), options_, mesh_.world, pool_));
     order_.push_back(units_.back().get());

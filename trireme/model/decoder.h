@@ -25,7 +25,8 @@ namespace trireme::model {
 /// here.
 class Decoder {
  public:
-  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule = {});
+  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule = {},
+          std::shared_ptr<core::Timeline> timeline = nullptr);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 

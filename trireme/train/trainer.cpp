@@ -15,8 +15,10 @@
 #include <optional>
 
 #include "trireme/comm/mesh.h"
+#include "trireme/comm/texts.h"
 #include "trireme/core/check.h"
 #include "trireme/core/memory.h"
+#include "trireme/core/timeline.h"
 #include "trireme/data/sampler.h"
 #include "trireme/model/weights.h"
 #include "trireme/train/engine.h"
@@ -49,7 +51,9 @@ zero::Options zero_options(const Options& options, c10::Device device) {
 zero::Schedule schedule(const ZeroOptions& options, const comm::Mesh& mesh) {
   zero::Schedule schedule = options.schedule;
   if (options.log_trace_cache_warnings && mesh.world.rank() == 0)  // all ranks see the same
-    schedule.on_changed_order = [](const std::string& change) { std::cerr << "note: " << change << std::endl; };
+    schedule.on_changed_order = [](const std::string& change) {
+      std::cerr << "note: " << change << std::endl;
+    };
   return schedule;
 }
 
@@ -237,6 +241,14 @@ void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, 
   }
 }
 
+// Ranks left the mesh's making at about the same time: that is when their clocks are set to 0.
+void collect_timeline(const core::Timeline& events, Clock::time_point origin, const comm::Group& world,
+                      const std::string& path) {
+  const auto lines =
+      comm::all_gather_texts(events.to_json_lines(world.rank(), origin), world, "the timeline");
+  if (world.rank() == 0) core::write_timeline(path, lines);
+}
+
 }  // namespace
 
 void check_device(const Options& options) {
@@ -246,7 +258,7 @@ void check_device(const Options& options) {
       "device that it sees; got no such device; run `trireme info`, or set \"device\" to \"cpu\"");
 }
 
-void train(const Options& options, const comm::Environment& environment) {
+void train(const Options& options, const comm::Environment& environment, const std::string& timeline) {
   check_world(options, environment.world_size);
   check_output(options);
   check_device(options);
@@ -256,7 +268,9 @@ void train(const Options& options, const comm::Environment& environment) {
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
   const auto connection = comm::Connection::open(environment, device, timeout);
   const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);
-  model::Decoder decoder(config, zero_options(options, device), mesh, schedule(options.zero, mesh));
+  const auto events = timeline.empty() ? nullptr : std::make_shared<core::Timeline>();
+  const auto origin = Clock::now();
+  model::Decoder decoder(config, zero_options(options, device), mesh, schedule(options.zero, mesh), events);
   if (options.model.path.empty())
     model::initialize_weights(decoder, options.seed);
   else
@@ -270,6 +284,7 @@ void train(const Options& options, const comm::Environment& environment) {
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
   take_steps(options, mesh, engine, batches, device, reporter.get());
+  if (events) collect_timeline(*events, origin, mesh.world, timeline);
   const auto saved = model_directory(options);
   model::save_weights(decoder, saved, options.model.path);
   mesh.world.barrier("the end of the run");

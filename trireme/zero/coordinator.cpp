@@ -15,6 +15,7 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
+using Clock = std::chrono::steady_clock;
 
 // The identity, whose backward pass is the end of the units'. `anchor` requires a gradient, so that the
 // units' parameters stay in the graph of an input that does not.
@@ -98,24 +99,43 @@ void Coordinator::release(Unit& unit) {
   live_ -= unit.layout().padded();
 }
 
-void Coordinator::hold(Unit& unit) {
-  auto& use = use_of(unit);
-  if (use.holds++ > 0 || !unit.options().partitions_parameters()) return;
-  if (const std::string fault = trace_.visit(unit); !fault.empty()) {
-    report(fault);
-    release_idle();
-  }
-  if (unit.state() == State::not_available)
-    start_gather(unit);
-  else
-    ++(use.ahead ? statistics_.gathered_ahead : statistics_.kept);
-  use.ahead = false;
-  gather_ahead();  // before waiting: the next ones travel behind this one
-  if (unit.state() == State::in_flight) unit.wait_gathered();
+void Coordinator::note(std::string_view lane, std::string_view what, const Unit& unit,
+                       const core::Interval& interval) {
+  if (timeline_) timeline_->add(lane, core::concatenate(what, unit.name()), interval);
 }
 
-void Coordinator::let_go(Unit& unit) {
-  if (--use_of(unit).holds > 0 || !unit.options().partitions_parameters()) return;
+void Coordinator::wait_gathered(Unit& unit) {
+  const auto needed = Clock::now();
+  const auto interval = unit.wait_gathered();
+  note("gather", "", unit, interval);
+  statistics_.gathered_elements += unit.layout().padded();
+  if (interval.end <= needed) statistics_.hidden_elements += unit.layout().padded();
+}
+
+void Coordinator::hold(Unit& unit) {
+  auto& use = use_of(unit);
+  if (use.holds++ > 0) return;
+  if (unit.options().partitions_parameters()) {
+    if (const std::string fault = trace_.visit(unit); !fault.empty()) {
+      report(fault);
+      release_idle();
+    }
+    if (unit.state() == State::not_available)
+      start_gather(unit);
+    else
+      ++(use.ahead ? statistics_.gathered_ahead : statistics_.kept);
+    use.ahead = false;
+    gather_ahead();  // before waiting: the next ones travel behind this one
+    if (unit.state() == State::in_flight) wait_gathered(unit);
+  }
+  use.entered = Clock::now();
+}
+
+void Coordinator::let_go(Unit& unit, std::string_view pass) {
+  auto& use = use_of(unit);
+  if (--use.holds > 0) return;
+  note("compute", pass, unit, {use.entered, Clock::now()});
+  if (!unit.options().partitions_parameters()) return;
   if (live_ > schedule_.max_live_parameters || !is_used_soon(unit)) release(unit);
 }
 
@@ -170,7 +190,7 @@ void Coordinator::finish_reductions(int64_t in_flight_allowed) {
     Unit* oldest = reducing_.front();
     reducing_.pop_front();
     reducing_elements_ -= oldest->layout().padded();
-    oldest->finish_reduction();
+    if (const auto interval = oldest->finish_reduction()) note("reduction", "", *oldest, *interval);
   }
 }
 
@@ -180,7 +200,7 @@ void Coordinator::before_forward(const Units& units) {
 
 void Coordinator::after_forward(const Units& units, bool backward_follows) {
   for (Unit* unit : units) {
-    let_go(*unit);
+    let_go(*unit, "forward of ");
     use_of(*unit).awaited += backward_follows;
   }
 }
@@ -199,7 +219,7 @@ void Coordinator::after_backward(const Units& units) {
     use.touched = true;
     if (use.backward_holds > 0) {
       --use.backward_holds;
-      let_go(*unit);
+      let_go(*unit, "backward of ");
     }
     if (use.awaited > 0 && --use.awaited == 0) {
       reduce(*unit);
@@ -211,7 +231,7 @@ void Coordinator::after_backward(const Units& units) {
 void Coordinator::end_pass() {
   for (Unit* unit : order_) {
     auto& use = uses_.at(unit);
-    for (; use.backward_holds > 0; --use.backward_holds) let_go(*unit);
+    for (; use.backward_holds > 0; --use.backward_holds) let_go(*unit, "backward of ");
     if (use.touched || use.awaited > 0) reduce(*unit);
     use.touched = false;
     use.awaited = 0;

@@ -3,12 +3,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "trireme/core/timeline.h"
 #include "trireme/zero/schedule.h"
 #include "trireme/zero/trace.h"
 #include "trireme/zero/unit.h"
@@ -22,18 +26,20 @@ enum class BackwardNeeds {
               ///< forward
 };
 
-/// Counts the uses of each unit: gathered for the first, let go after the last; gradients are reduced once, after the
-/// last backward use. From the second pass on, units are gathered ahead of their use, kept where they are soon used
-/// again, and gradients are reduced, beside computation, as the schedule says. A pass that takes another order is right
-/// all the same, and gathers on demand.
+/// Counts the uses of each unit: gathered for the first, let go after the last; gradients are reduced once,
+/// after the last backward use. From the second pass on, units are gathered ahead of their use, kept where
+/// they are soon used again, and gradients are reduced, beside computation, as the schedule says. A pass that
+/// takes another order is right all the same, and gathers on demand.
 ///
-/// One a rank; every rank must raise the same events in the same order. Not thread-safe. Whoever raises events by hand,
-/// as hooks of another language do, pairs before and after, and ends passes.
+/// One a rank; every rank must raise the same events in the same order. Not thread-safe. Whoever raises
+/// events by hand, as hooks of another language do, pairs before and after, and ends passes.
 class Coordinator {
  public:
   using Units = std::vector<Unit*>;
 
-  explicit Coordinator(Schedule schedule = {}) : schedule_(std::move(schedule)) {}
+  /// `timeline`, if given, is told of every use, gather and reduction.
+  explicit Coordinator(Schedule schedule = {}, std::shared_ptr<core::Timeline> timeline = nullptr)
+      : schedule_(std::move(schedule)), timeline_(std::move(timeline)) {}
 
   void before_forward(const Units& units);
   /// `backward_follows`: a backward pass will raise `after_backward` for these units.
@@ -41,8 +47,9 @@ class Coordinator {
   void before_backward(const Units& units);
   void after_backward(const Units& units);
 
-  /// When a forward and backward pass, or an evaluation, is over: releases and reduces what raised no `after_backward`,
-  /// since its input needed no gradient, and whatever was gathered ahead or kept. Gradients are whole after it.
+  /// When a forward and backward pass, or an evaluation, is over: releases and reduces what raised no
+  /// `after_backward`, since its input needed no gradient, and whatever was gathered ahead or kept. Gradients
+  /// are whole after it.
   void end_pass();
 
   /// `output = body(input)` between the forward events, with nodes in the graph that raise the backward
@@ -52,10 +59,12 @@ class Coordinator {
                     const std::function<at::Tensor(const at::Tensor&)>& body);
 
   struct Statistics {
-    int64_t gathers = 0;         ///< of units, ahead or not
-    int64_t gathered_ahead = 0;  ///< of these, units that were in flight, or there, when they were needed
-    int64_t kept = 0;            ///< uses of a unit that was there still
-    int64_t unused = 0;          ///< units gathered ahead or kept in vain
+    int64_t gathers = 0;            ///< of units, ahead or not
+    int64_t gathered_ahead = 0;     ///< of these, units that were in flight, or there, when they were needed
+    int64_t kept = 0;               ///< uses of a unit that was there still
+    int64_t unused = 0;             ///< units gathered ahead or kept in vain
+    int64_t hidden_elements = 0;    ///< gathered ahead, and there before they were needed
+    int64_t gathered_elements = 0;  ///< of all gathers that were used
   };
   const Statistics& statistics() const { return statistics_; }
 
@@ -69,10 +78,13 @@ class Coordinator {
     int64_t awaited = 0;         // backward passes to come
     bool touched = false;        // did this backward pass reach it?
     bool ahead = false;          // gathered ahead, not used yet
+    std::chrono::steady_clock::time_point entered;  // by the first of the holds
   };
   Use& use_of(Unit& unit);
   void hold(Unit& unit);
-  void let_go(Unit& unit);
+  void let_go(Unit& unit, std::string_view pass);
+  void wait_gathered(Unit& unit);
+  void note(std::string_view lane, std::string_view what, const Unit& unit, const core::Interval& interval);
   void start_gather(Unit& unit);
   void release(Unit& unit);
   void gather_ahead();
@@ -83,6 +95,7 @@ class Coordinator {
   void report(const std::string& fault);
 
   Schedule schedule_;
+  std::shared_ptr<core::Timeline> timeline_;
   Trace trace_;
   Statistics statistics_;
   int64_t live_ = 0;

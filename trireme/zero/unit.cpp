@@ -159,12 +159,17 @@ void Unit::start_gather() {
   pending_gather_ = group_.all_gather_into_async(flat_, shard_, "gather of unit '" + name_ + "'");
 }
 
-void Unit::wait_gathered() {
-  if (!options_.partitions_parameters()) return;
-  if (pending_gather_) pending_gather_->wait();
+core::Interval Unit::wait_gathered() {
+  if (!options_.partitions_parameters()) return {};
+  core::Interval interval;
+  if (pending_gather_) {
+    pending_gather_->wait();
+    interval = pending_gather_->interval();
+  }
   move_to(State::available, "end its gather");
   pending_gather_.reset();
   for (size_t i = 0; i < layout_.size(); ++i) lend_memory(parameters_[i], flat_, layout_.parameter(i).begin);
+  return interval;
 }
 
 void Unit::gather() {
@@ -210,12 +215,14 @@ void Unit::start_reduction() {
       group_.reduce_scatter_async(reducing_gradient_, sum_dtype, "the gradient of unit '" + name_ + "'");
 }
 
-void Unit::finish_reduction() {
-  if (!pending_reduction_) return;
+std::optional<core::Interval> Unit::finish_reduction() {
+  if (!pending_reduction_) return {};
   Tensor mine = pending_reduction_->wait();
+  const auto interval = pending_reduction_->interval();
   pending_reduction_.reset();
   pool_->give_back(std::exchange(reducing_gradient_, {}));
   gradient_ = gradient_.defined() ? gradient_.add_(mine) : mine.to(options_.master_dtype());
+  return interval;
 }
 
 void Unit::finish_gradients() {

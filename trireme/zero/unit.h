@@ -62,7 +62,8 @@ class Unit {
 
   /// Starts filling the flat buffer; `wait_gathered` ends it. An error unless the unit is not_available.
   void start_gather();
-  void wait_gathered();
+  /// Returns when the values travelled.
+  core::Interval wait_gathered();
   void gather();
 
   /// Lets the values go. An error unless the unit is available.
@@ -73,11 +74,12 @@ class Unit {
   /// Adds this rank's gradient of parameter `index` to those collected since the last reduction.
   void collect(size_t index, const at::Tensor& gradient);
 
-  /// After a backward pass through the unit: where gradients are partitioned, starts reducing what was collected
-  /// (zeros where nothing was). `finish_reduction` ends it and adds this rank's part to `gradient()`; so does the next
-  /// reduction's start. Gradients may be collected in between.
+  /// After a backward pass through the unit: where gradients are partitioned, starts reducing what was
+  /// collected (zeros where nothing was). `finish_reduction` ends it and adds this rank's part to
+  /// `gradient()`; so does the next reduction's start. Gradients may be collected in between.
   void start_reduction();
-  void finish_reduction();
+  /// Returns when the gradients travelled; nothing where there was no reduction.
+  std::optional<core::Interval> finish_reduction();
   /// Whether `finish_reduction` need not wait. Ranks may differ.
   bool reduction_is_done() const { return !pending_reduction_ || pending_reduction_->is_done(); }
 
@@ -122,11 +124,11 @@ class Unit {
   at::Tensor master_;  // [n] or [N]; shares memory with the values where dtypes agree
   std::optional<comm::Pending> pending_gather_;
 
-  at::Tensor flat_gradient_;     // [N] in the parameters' dtype, while gradients arrive
-  std::vector<bool> collected_;  // is the parameter's part of the gradient buffer filled?
+  at::Tensor flat_gradient_;      // [N] in the parameters' dtype, while gradients arrive
+  std::vector<bool> collected_;   // is the parameter's part of the gradient buffer filled?
   at::Tensor reducing_gradient_;  // what flat_gradient_ was, while it is reduced
   std::optional<comm::Pending> pending_reduction_;
-  at::Tensor gradient_;          // [n] or [N] in the master's dtype
+  at::Tensor gradient_;  // [n] or [N] in the master's dtype
   int64_t generation_ = 0;
 };
 
