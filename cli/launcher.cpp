@@ -144,8 +144,9 @@ class Launch {
     const Ending& ending = *ranks_[size_t(rank)]->ending();
     output_.keep_only(rank);
     const bool lost = ending.signal == 0 && ending.code == kPeerLost;
-    output_.say(core::concatenate("rank ", rank, " of ", options_.ranks, " ended with ",
-                                  lost ? "no answer from another rank" : ending.text(),
+    output_.say(core::concatenate("rank ", rank, " of ", options_.ranks,
+                                  lost ? " had no answer from another rank, which hangs or is elsewhere"
+                                       : " ended with " + ending.text(),
                                   "; ending the others"));
     if (ending.signal != 0) return end(kSignalBase + ending.signal, SIGTERM);
     end(lost ? kFailure : ending.code, SIGTERM);

@@ -176,9 +176,8 @@ TEST(Launcher, BlamesARankThatLostAnotherWhereNoneFailed) {
   const Result result = run(options);
   EXPECT_EQ(result.exit_code, kFailure);
   EXPECT_EQ(result.err,
-            "[rank 0] all_gather waited for 600 s\ntrireme: rank 0 of 2 ended with no answer from another "
-            "rank; ending the "
-            "others\n");
+            "[rank 0] all_gather waited for 600 s\ntrireme: rank 0 of 2 had no answer from another "
+            "rank, which hangs or is elsewhere; ending the others\n");
 }
 
 TEST(Launcher, DoesNotWaitForSuspectsWhenAllHaveEnded) {

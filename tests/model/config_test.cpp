@@ -221,5 +221,21 @@ TEST(ExportedConfig, KeepsTheRest) {
   EXPECT_EQ(exported["note"], "mine");
 }
 
+TEST(Config, SlipsInKeysWrittenByHandAreRefused) {
+  const nlohmann::json good = {
+      {"model_type", "llama"}, {"hidden_size", 8}, {"use_cache", true}, {"my_note", 1}};
+  EXPECT_NO_THROW(refuse_misspelt_keys(good, "model.config"));
+  for (const auto& [slip, meant] : {std::pair{"intermediate_sise", "intermediate_size"},
+                                    {"hiden_size", "hidden_size"},
+                                    {"num_hidden_layer", "num_hidden_layers"},
+                                    {"rope_thetta", "rope_theta"}}) {
+    nlohmann::json bad = good;
+    bad[slip] = 96;
+    EXPECT_EQ(testing::value_error([&] { refuse_misspelt_keys(bad, "model.config"); }),
+              core::concatenate("[model] '", slip,
+                                "' is not a known key of model.config; got '96'; did you mean ", meant, "?"));
+  }
+}
+
 }  // namespace
 }  // namespace trireme::model

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <limits>
 
 #include "tests/support/files.h"
@@ -75,6 +77,14 @@ TEST(MetricsFiles, SayWhereTheyCannotBeWritten) {
   MetricsWriter full("/dev/full");
   EXPECT_THAT(failure([&] { full.write(report(1)); }),
               AllOf(HasSubstr("No space left"), HasSubstr("/dev/full")));
+}
+
+TEST(MetricsFiles, AreMissedWhereTheyAreRemovedDuringTheRun) {
+  const testing::TemporaryDirectory directory;
+  MetricsWriter writer(directory / "out/metrics.jsonl");
+  writer.write(report(1));
+  std::filesystem::remove_all(directory / "out");
+  EXPECT_THAT(failure([&] { writer.write(report(2)); }), HasSubstr("No such file or directory"));
 }
 
 TEST(StepReport, IsJsonWhateverTheLoss) {

@@ -110,8 +110,8 @@ std::map<std::string, std::string> parse_metadata(const json& value, std::string
 void check_layout(const std::vector<TensorEntry>& tensors, int64_t data_bytes, std::string_view file) {
   int64_t expected = 0;
   for (const TensorEntry& entry : tensors) {
-    check_tensor(entry.end <= data_bytes, "data_offsets must lie inside the file", entry.name, file, "end ",
-                 entry.end, " of ", data_bytes, " bytes of data");
+    check_tensor(entry.end <= data_bytes, "data_offsets must lie inside the file, which may be cut off",
+                 entry.name, file, "end ", entry.end, " of ", data_bytes, " bytes of data");
     check_tensor(entry.begin == expected, "tensors follow each other without holes and overlaps", entry.name,
                  file, "begin ", entry.begin, " where ", expected, " is due");
     const auto bytes = tensor_bytes(entry.dtype, entry.shape);

@@ -125,8 +125,11 @@ void SafetensorsWriter::discard() {
 
 void SafetensorsWriter::fail(std::string_view action, int code) {
   discard();
-  throw ValueError(concatenate("[core] cannot ", action, " ", path_.string(), ": ",
-                               std::generic_category().message(code), "; nothing was left behind"));
+  const std::string message = concatenate("[core] cannot ", action, " ", path_.string(), ": ",
+                                          std::generic_category().message(code), "; nothing was left behind");
+  if (code == ENOSPC || code == EDQUOT || code == EFBIG || code == EIO)
+    throw FileError(message + "; make room, or choose another disk");
+  throw ValueError(message);
 }
 
 }  // namespace trireme::core

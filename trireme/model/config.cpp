@@ -1,7 +1,10 @@
 #include "trireme/model/config.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "trireme/core/check.h"
 #include "trireme/core/json.h"
@@ -224,6 +227,23 @@ Config parse_config(const json& source, std::string_view file_name) {
   config.qkv_bias = config.architecture == Architecture::qwen2;
   config.qk_norm = config.architecture == Architecture::qwen3;
   return config;
+}
+
+void refuse_misspelt_keys(const json& source, std::string_view file_name) {
+  std::vector<std::string> known{"model_type",      "architectures", "dtype",        "torch_dtype",
+                                 "head_dim",        "layer_types",   "rope_theta",   "rope_scaling",
+                                 "rope_parameters", "pad_token_id",  "bos_token_id", "eos_token_id",
+                                 "attention_bias",  "mlp_bias",      "use_cache",    "attention_dropout"};
+  for (const auto architecture : {Architecture::mistral, Architecture::qwen3})
+    for (const auto& [key, value] : defaults(architecture).items()) known.push_back(key);
+  constexpr size_t kSlip = 2;  // letters that a slip of the finger changes
+  for (const auto& [key, value] : source.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string_view meant = core::nearest(key, known);
+    core::check_value(meant.empty() || core::edit_distance(key, meant) > kSlip, "[model] ",
+                      core::printable(key), " is not a known key of ", file_name, "; got ",
+                      core::printable(value.dump()), "; did you mean ", meant, "?");
+  }
 }
 
 Config read_config(const std::filesystem::path& directory) {

@@ -46,6 +46,10 @@ struct Config {
 /// and wrong JSON types. Keys that change nothing pass. `file_name` is what errors call the file.
 Config parse_config(const nlohmann::json& source, std::string_view file_name = "config.json");
 
+/// Throws `ValueError` where `source` holds a key that is nearly, but not quite, one that matters: for a
+/// config that somebody wrote by hand. (In a model's own config.json any other key may stand.)
+void refuse_misspelt_keys(const nlohmann::json& source, std::string_view file_name);
+
 /// `parse_config` of `directory`/config.json.
 Config read_config(const std::filesystem::path& directory);
 

@@ -40,7 +40,11 @@ MetricsWriter::MetricsWriter(const std::string& path) : path_(path) {
 }
 
 void MetricsWriter::write(const StepReport& report) {
-  errno = 0;
+  std::error_code unreadable;
+  errno = std::filesystem::exists(path_, unreadable)
+              ? 0
+              : ENOENT;  // removed meanwhile: nobody would see what is written
+  if (errno != 0) fail(path_);
   file_ << to_json(report).dump() << '\n' << std::flush;
   if (!file_) fail(path_);
 }

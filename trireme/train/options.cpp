@@ -117,21 +117,21 @@ int64_t read_stage(const ObjectReader& zero, int64_t otherwise) {
 }
 
 ZeroOptions read_zero(const ObjectReader& options) {
-  const ObjectReader reader = options.object(
-      "zero_optimization", {"stage", "stage3_prefetch_bucket_size", "stage3_max_live_parameters",
-                            "stage3_max_reuse_distance", "overlap_comm", "reduce_bucket_size",
-                            "log_trace_cache_warnings"});
+  const ObjectReader reader =
+      options.object("zero_optimization", {"stage", "stage3_prefetch_bucket_size",
+                                           "stage3_max_live_parameters", "stage3_max_reuse_distance",
+                                           "overlap_comm", "reduce_bucket_size", "log_trace_cache_warnings"});
   ZeroOptions zero;
   zero.stage = read_stage(reader, zero.stage);
   auto& schedule = zero.schedule;
   schedule.prefetch_bucket_size =
       reader.integer("stage3_prefetch_bucket_size", schedule.prefetch_bucket_size, 0);
-  schedule.max_live_parameters = reader.integer("stage3_max_live_parameters", schedule.max_live_parameters, 0);
+  schedule.max_live_parameters =
+      reader.integer("stage3_max_live_parameters", schedule.max_live_parameters, 0);
   schedule.max_reuse_distance = reader.integer("stage3_max_reuse_distance", schedule.max_reuse_distance, 0);
   schedule.overlap_reductions = reader.boolean("overlap_comm", schedule.overlap_reductions);
   schedule.reduce_bucket_size = reader.integer("reduce_bucket_size", schedule.reduce_bucket_size, 0);
-  zero.log_trace_cache_warnings =
-      reader.boolean("log_trace_cache_warnings", zero.log_trace_cache_warnings);
+  zero.log_trace_cache_warnings = reader.boolean("log_trace_cache_warnings", zero.log_trace_cache_warnings);
   return zero;
 }
 
@@ -300,7 +300,8 @@ void check_world(const Options& options, int64_t world_size) {
       "[options] train_batch_size must be train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
       "(ranks / sequence_parallel_size) = ",
       options.micro_batch_size, " x ", options.gradient_accumulation_steps, " x (", world_size, " / ", sp,
-      ") = ", product, "; got ", *options.train_batch_size, "; change one of them, or leave it out");
+      ") = ", product, "; got ", *options.train_batch_size,
+      "; change one of them, or leave it out (--set train_batch_size=null)");
 }
 
 void check_inputs(const Options& options) {
@@ -314,6 +315,7 @@ void check_inputs(const Options& options) {
       R"([options] data.path must be a token file (safetensors with "tokens" and "document_starts"); got )",
       options.data.path, ": ", fault, "; `trireme prepare` makes one from text");
   if (options.model.path.empty()) {
+    model::refuse_misspelt_keys(options.model.config, "model.config");
     model::parse_config(options.model.config, "model.config");
   } else {
     model::read_config(options.model.path);

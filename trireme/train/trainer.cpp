@@ -18,6 +18,7 @@
 #include "trireme/comm/texts.h"
 #include "trireme/core/check.h"
 #include "trireme/core/memory.h"
+#include "trireme/core/text.h"
 #include "trireme/core/timeline.h"
 #include "trireme/data/sampler.h"
 #include "trireme/model/weights.h"
@@ -182,7 +183,7 @@ std::string describe(const Options& options, const comm::Environment& environmen
       "model      ", model::architecture_name(decoder.config().architecture), ", ",
       format_count(double(parameter_count(decoder))), " parameters, ", options.bf16 ? "bf16" : "fp32",
       options.model.path.empty() ? ", from scratch" : ", from " + options.model.path, "\ndata       ",
-      options.data.path, ": ", batches.file().documents(), " documents, ",
+      options.data.path, ": ", core::counted(batches.file().documents(), "document"), ", ",
       format_count(double(batches.file().token_count())), " tokens, ", batches.rows_in_first_epoch(),
       " rows of ", options.data.sequence_length, " an epoch, ", std::lround(100 * batches.padding_share()),
       " % padding", "\nranks      ", mesh.world.size(), " (", environment.origin, "): sequence parallel ",
@@ -204,6 +205,12 @@ class Reporter {
     std::cout << std::flush;
   }
   void report(const StepReport& step) {
+    if (step.tokens == 0 && !told_of_no_tokens_) {
+      std::cerr << "note: no token of step " << step.step
+                << " counts in the loss: documents of one token, or a loss_mask of zeros, teach nothing"
+                << std::endl;
+      told_of_no_tokens_ = true;
+    }
     metrics_.write(step);
     progress_.show(step);
   }
@@ -212,6 +219,7 @@ class Reporter {
  private:
   MetricsWriter metrics_;
   Progress progress_;
+  bool told_of_no_tokens_ = false;
 };
 
 void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, Batches& batches,
