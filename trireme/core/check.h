@@ -21,6 +21,12 @@ class RunError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A file of our own could not be read or written any further: the disk is full, fails, or does not answer.
+class FileError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Other ranks did not do their part in time, or ended.
 class CommunicationError : public std::runtime_error {
  public:
