@@ -17,6 +17,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -199,7 +200,7 @@ TEST_P(AsyncFileTest, WhatWasNotWrittenCannotBeRead) {
   file.write(0, memory.bytes()).wait();
   EXPECT_THAT(file_error([&] { read_back(file, 4096, 8192); }),
               AllOf(HasSubstr("only what was written"), HasSubstr("a read of 8192 bytes at offset 4096"),
-                    HasSubstr("which ends at 8192"), HasSubstr(directory_.path().string())));
+                    HasSubstr("which holds nothing at 8192"), HasSubstr(directory_.path().string())));
   EXPECT_THAT(file_error([&] { read_back(file, 64 * kMiB, 16 * kMiB); }), HasSubstr("only what was written"));
   EXPECT_TRUE(same(read_back(file, 0, 8192), memory));
   EXPECT_EQ(file.bytes_read(), 8192);
@@ -265,6 +266,8 @@ TEST_P(AsyncFileTest, TellsOfALimitOnTheSizeOfFiles) {
                 AllOf(HasSubstr("File too large"), HasSubstr("a write of 6291456 bytes at offset 0"),
                       HasSubstr(directory_.path().string()), HasSubstr("ulimit -f")));
     EXPECT_EQ(file.bytes_written(), 0);
+    EXPECT_THAT(file_error([&] { file.reserve(2 * kMiB); }),
+                AllOf(HasSubstr("File too large"), HasSubstr("ulimit -f")));
     // It has been told: what lies below the limit goes on.
     file.write(0, memory.bytes().first(4096)).wait();
     file.write(2 * kMiB, memory.bytes());

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <iterator>
 
 namespace trireme::testing {
 

@@ -1,6 +1,7 @@
 #include "trireme/core/async_file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -43,6 +44,17 @@ void check_aligned(int64_t offset, const std::byte* memory, size_t bytes) {
   check_value(aligned, "[core] offset, size and memory of a transfer must be multiples of ", unit,
               "; got offset ", offset, ", ", bytes, " bytes, memory at ", static_cast<const void*>(memory),
               "; use AlignedMemory");
+}
+
+/// 0, or an errno.
+int allocate(int descriptor, int64_t bytes) {
+  if (bytes == 0) return 0;
+  // Beyond this limit the kernel ends the process (SIGXFSZ).
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && static_cast<rlim_t>(bytes) > limit.rlim_cur) return EFBIG;
+  while (::fallocate(descriptor, 0, 0, bytes) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
 }
 
 std::list<detail::Piece> cut(const std::shared_ptr<detail::TransferRecord>& record, std::byte* memory) {
@@ -93,14 +105,11 @@ AsyncFile::~AsyncFile() {
 
 void AsyncFile::reserve(int64_t bytes) {
   check_value(bytes >= 0, "[core] a file has no fewer than 0 bytes; got ", bytes);
-  int code = 0;
-  do {
-    code = bytes > 0 && ::fallocate(file_.descriptor(), 0, 0, bytes) != 0 ? errno : 0;
-  } while (code == EINTR);
+  const int code = allocate(file_.descriptor(), bytes);
   if (code == 0 || code == EOPNOTSUPP || code == ENOSYS) return;
   throw FileError(concatenate("[core] the disk must have room for a scratch file of ", bytes, " bytes in ",
-                              directory_.string(), "; got ", std::generic_category().message(code),
-                              "; free space there, or name a directory on a larger disk"));
+                              directory_.string(), "; got ", std::generic_category().message(code), "; ",
+                              detail::disk_advice(code)));
 }
 
 Transfer AsyncFile::start(Direction direction, int64_t offset, std::byte* memory, size_t bytes) {

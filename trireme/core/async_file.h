@@ -54,12 +54,13 @@ class AsyncFile {
   AsyncFile& operator=(const AsyncFile&) = delete;
 
   /// Takes the first `bytes` of the file from the disk's free space, where the file system can: a full disk
-  /// is found out now, writes are faster, and reading what was not written gives zeros. Throws `FileError`.
+  /// is found out now. Throws `FileError`. Reading there what was not written gives zeros.
   void reserve(int64_t bytes);
 
   /// Start a transfer; do not block. Throw `ValueError` for what is not aligned, and `FileError` where an
   /// earlier write has failed and no `Transfer::wait` has thrown it yet. A transfer of no bytes is done at
-  /// once.
+  /// once. Reading what was not written gives zeros between bytes that were, and fails after the last of
+  /// them.
   Transfer write(int64_t offset, std::span<const std::byte> memory);
   Transfer read(int64_t offset, std::span<std::byte> memory);
 

@@ -1,7 +1,6 @@
 #include "trireme/core/file_activity.h"
 
 #include <cerrno>
-#include <string_view>
 #include <system_error>
 
 #include "trireme/core/check.h"
@@ -14,7 +13,9 @@ std::string describe(Direction direction, int64_t bytes, int64_t offset) {
                      offset);
 }
 
-std::string_view advice(int code) {
+}  // namespace
+
+std::string_view disk_advice(int code) {
   switch (code) {
     case ENOSPC:
     case EDQUOT:
@@ -25,8 +26,6 @@ std::string_view advice(int code) {
       return "look for faults of the disk in the kernel's log (dmesg), or name another directory";
   }
 }
-
-}  // namespace
 
 void FileActivity::start() {
   const std::lock_guard lock(mutex_);
@@ -96,10 +95,11 @@ void FileActivity::fail(const Failure& failure) const {
   const std::string what = describe(direction, bytes, offset);
   if (fault.code == kEndOfFile)
     throw FileError(concatenate("[core] only what was written can be read; got ", what,
-                                " from the scratch file in ", directory_, ", which ends at ", fault.offset));
+                                " from the scratch file in ", directory_, ", which holds nothing at ",
+                                fault.offset));
   throw FileError(concatenate("[core] a scratch file must take and give back what it is asked to; got ",
                               std::generic_category().message(fault.code), " at offset ", fault.offset,
-                              ", in ", what, ", in ", directory_, "; ", advice(fault.code)));
+                              ", in ", what, ", in ", directory_, "; ", disk_advice(fault.code)));
 }
 
 void FileActivity::fail_late(const std::string& what) const {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace trireme::core::detail {
 
@@ -23,6 +24,9 @@ struct Fault {
 
 /// In place of an errno: there is nothing in the file where a read asked for bytes.
 constexpr int kEndOfFile = 0;
+
+/// What to do about a disk that gave this errno.
+std::string_view disk_advice(int code);
 
 class FileActivity;
 

@@ -29,6 +29,19 @@ int open_without_a_name(const std::filesystem::path& directory) {
   return open_under_a_name(directory);
 }
 
+/// True where from now on the open file goes past the page cache. Some file systems agree to that and then
+/// refuse to write, or want larger blocks: one block is tried.
+bool make_direct(int descriptor) {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  if (flags < 0 || ::fcntl(descriptor, F_SETFL, flags | O_DIRECT) != 0) return false;
+  alignas(AlignedMemory::kAlignment) const char block[AlignedMemory::kAlignment] = {};
+  const bool refused = ::pwrite(descriptor, block, sizeof block, 0) < 0 && errno == EINVAL;
+  const bool emptied = ::ftruncate(descriptor, 0) == 0;
+  if (!refused && emptied) return true;
+  ::fcntl(descriptor, F_SETFL, flags);
+  return false;
+}
+
 }  // namespace
 
 ScratchFile::ScratchFile(const std::filesystem::path& directory, bool direct)
@@ -38,20 +51,9 @@ ScratchFile::ScratchFile(const std::filesystem::path& directory, bool direct)
     throw ValueError(concatenate("[core] a directory for scratch files must be there and writable; got ",
                                  directory.string(), ": ", std::generic_category().message(code),
                                  "; create it, or name another"));
-  direct_ = direct && make_direct();
+  direct_ = direct && make_direct(descriptor_);
 }
 
 ScratchFile::~ScratchFile() { ::close(descriptor_); }
-
-/// Some file systems agree to O_DIRECT and then refuse to read or write, or want larger blocks: one block is
-/// tried.
-bool ScratchFile::make_direct() {
-  const int flags = ::fcntl(descriptor_, F_GETFL);
-  if (flags < 0 || ::fcntl(descriptor_, F_SETFL, flags | O_DIRECT) != 0) return false;
-  alignas(AlignedMemory::kAlignment) const char block[AlignedMemory::kAlignment] = {};
-  const bool refused = ::pwrite(descriptor_, block, sizeof block, 0) < 0 && errno == EINVAL;
-  const bool empty = ::ftruncate(descriptor_, 0) == 0;
-  return (!refused && empty) || ::fcntl(descriptor_, F_SETFL, flags) != 0;
-}
 
 }  // namespace trireme::core

@@ -22,8 +22,6 @@ class ScratchFile {
   bool is_direct() const { return direct_; }
 
  private:
-  bool make_direct();
-
   int descriptor_;
   bool direct_;
 };
