@@ -79,7 +79,9 @@ AsyncFile::AsyncFile(const std::filesystem::path& directory, AsyncFileOptions op
 
 void AsyncFile::start_engine(const AsyncFileOptions& options) {
   description_ = "threads";
-  if (options.engine != IoEngine::threads) {
+  // Writes into the page cache are what io_uring leaves to kernel threads, one at a time for each file.
+  const bool slow = options.engine == IoEngine::automatic && !is_direct();
+  if (options.engine != IoEngine::threads && !slow) {
     try {
       engine_ = detail::make_uring_engine(file_.descriptor(), options.queue_depth);
       used_ = IoEngine::uring;

@@ -22,7 +22,7 @@ enum class Direction;
 
 /// Who moves the bytes.
 enum class IoEngine {
-  automatic,  ///< `uring` unless the kernel refuses it
+  automatic,  ///< `uring`, unless the kernel refuses it or the file goes through the page cache
   uring,      ///< io_uring: the kernel, and one thread of ours
   threads,    ///< threads that block in reads and writes
 };
