@@ -7,6 +7,8 @@ if(TRIREME_FUZZ)
 endif()
 find_package(CLI11 REQUIRED)
 find_package(hwy REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 
 if(NOT Torch_DIR)
   find_program(TRIREME_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
