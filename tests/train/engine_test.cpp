@@ -222,7 +222,13 @@ TEST(Oracle, EveryScheduleOfStageThree) {
         for (bool overlap : {false, true})
           for (Recompute recompute : {Recompute::nothing, Recompute::all_but_attention})
             expect_oracle(1,
-                          {2, 2, 3, 1, recompute, 5, 2,
+                          {2,
+                           2,
+                           3,
+                           1,
+                           recompute,
+                           5,
+                           2,
                            {.prefetch_bucket_size = ahead,
                             .max_live_parameters = live,
                             .max_reuse_distance = reuse,

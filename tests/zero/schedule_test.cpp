@@ -32,7 +32,8 @@ struct Model {
   std::vector<std::string> faults;
   Coordinator coordinator;
 
-  Model(const comm::Group& world, Schedule schedule) : group(world), coordinator(reported(std::move(schedule))) {
+  Model(const comm::Group& world, Schedule schedule)
+      : group(world), coordinator(reported(std::move(schedule))) {
     for (int64_t i = 0; i < kLayers; ++i) {
       units.push_back(std::make_unique<Unit>("layer." + std::to_string(i),
                                              std::vector<ParameterSpec>{{"w", {kWidth, kWidth}}},
@@ -49,9 +50,8 @@ struct Model {
   Tensor forward(const std::vector<int64_t>& order) {
     Tensor y = input_of(group.rank());
     for (int64_t i : order)
-      y = coordinator.around({units[size_t(i)].get()}, BackwardNeeds::values, y, [&](const Tensor& in) {
-        return apply(in, units[size_t(i)]->parameter(0));
-      });
+      y = coordinator.around({units[size_t(i)].get()}, BackwardNeeds::values, y,
+                             [&](const Tensor& in) { return apply(in, units[size_t(i)]->parameter(0)); });
     return y.sum();
   }
 
@@ -69,7 +69,8 @@ struct Model {
     for (size_t i = 0; i < units.size(); ++i) {
       units[i]->finish_gradients();
       const Tensor expected = leaves[i].grad().defined() ? leaves[i].grad() : at::zeros_like(leaves[i]);
-      EXPECT_LT((tests::whole_gradient(*units[i], 0) - expected).abs().max().item<double>(), 1e-13) << "unit " << i;
+      EXPECT_LT((tests::whole_gradient(*units[i], 0) - expected).abs().max().item<double>(), 1e-13)
+          << "unit " << i;
       units[i]->clear_gradients();
     }
   }
@@ -205,7 +206,8 @@ TEST(Schedule, AStepSendsTwoGathersAndOneReductionOfTheParameters) {
       const auto& traffic = model.group.traffic();
       model.train(kOrder);
       const auto sent = [&](comm::Collective c) { return traffic.bytes(c); };
-      const int64_t gathered = sent(comm::Collective::all_gather), reduced = sent(comm::Collective::reduce_scatter);
+      const int64_t gathered = sent(comm::Collective::all_gather),
+                    reduced = sent(comm::Collective::reduce_scatter);
       torch::autograd::backward({model.forward(kOrder)});
       model.coordinator.end_pass();
       EXPECT_EQ(sent(comm::Collective::all_gather) - gathered, (reuse ? 4 : 8) * one);

@@ -234,8 +234,10 @@ void refuse_misspelt_keys(const json& source, std::string_view file_name) {
                                  "head_dim",        "layer_types",   "rope_theta",   "rope_scaling",
                                  "rope_parameters", "pad_token_id",  "bos_token_id", "eos_token_id",
                                  "attention_bias",  "mlp_bias",      "use_cache",    "attention_dropout"};
-  for (const auto architecture : {Architecture::mistral, Architecture::qwen3})
-    for (const auto& [key, value] : defaults(architecture).items()) known.push_back(key);
+  for (const auto architecture : {Architecture::mistral, Architecture::qwen3}) {
+    const json fields = defaults(architecture);  // `items` of a temporary would outlive it
+    for (const auto& [key, value] : fields.items()) known.push_back(key);
+  }
   constexpr size_t kSlip = 2;  // letters that a slip of the finger changes
   for (const auto& [key, value] : source.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;

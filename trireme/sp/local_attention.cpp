@@ -94,8 +94,7 @@ FlashOutput attend(const Tensor& query, const Tensor& key, const Tensor& value,
 }
 
 FlashGradients attend_pass(const Tensor& grad_output, const Tensor& query, const Tensor& key,
-                               const Tensor& value, const FlashOutput& forward,
-                               const AttentionContext& context) {
+                           const Tensor& value, const FlashOutput& forward, const AttentionContext& context) {
   const auto tiles = plan_attention(context, query.size(0), query.size(1));
   Masks masks(context, query.options().requires_grad(false));
   if (query.size(2) > 0 && covers_all(tiles, query))

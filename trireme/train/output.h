@@ -21,7 +21,8 @@ void check_output(const Options& options);
 void make_output(const Options& options);
 
 /// Writes `output`/options.json: everything that the run was told, defaults filled in, the train batch size
-/// that follows from `world_size` ranks among it. `read_options` reads it again. Throws `ValueError` where it cannot be written.
+/// that follows from `world_size` ranks among it. `read_options` reads it again. Throws `ValueError` where it
+/// cannot be written.
 void record_options(const Options& options, int64_t world_size);
 
 }  // namespace trireme::train

@@ -1,4 +1,5 @@
-// How far ahead units are gathered and how long they are kept. Names and defaults are DeepSpeed's, without "stage3_".
+// How far ahead units are gathered and how long they are kept. Names and defaults are DeepSpeed's, without
+// "stage3_".
 #pragma once
 
 #include <cstdint>

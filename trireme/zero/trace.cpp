@@ -6,8 +6,8 @@ namespace trireme::zero {
 namespace {
 
 std::string changed(size_t place, const std::string& expected, const std::string& came) {
-  return core::concatenate("[zero] the order of units changed: use ", place, " of a pass was expected to be ", expected,
-                           "; got ", came, "; nothing is gathered ahead until a pass went by");
+  return core::concatenate("[zero] the order of units changed: use ", place, " of a pass was expected to be ",
+                           expected, "; got ", came, "; nothing is gathered ahead until a pass went by");
 }
 
 std::string quoted(const Unit& unit) { return "unit '" + unit.name() + "'"; }
@@ -21,7 +21,8 @@ std::string Trace::visit(Unit& unit) {
   }
   std::string fault;
   if (following_) {
-    fault = changed(place_ + 1, place_ < uses_.size() ? quoted(*uses_[place_]) : "the pass's end", quoted(unit));
+    fault =
+        changed(place_ + 1, place_ < uses_.size() ? quoted(*uses_[place_]) : "the pass's end", quoted(unit));
     uses_.resize(place_);
     following_ = false;
   }

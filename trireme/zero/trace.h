@@ -10,9 +10,10 @@
 
 namespace trireme::zero {
 
-/// Records the uses of one pass (a forward and backward pass, or an evaluation) and follows them in the next. Where
-/// another unit comes than expected, what has passed stays right, nothing is predicted for the rest of the pass, and
-/// the pass is recorded in place of the old trace. Every rank that makes the same calls makes the same predictions.
+/// Records the uses of one pass (a forward and backward pass, or an evaluation) and follows them in the next.
+/// Where another unit comes than expected, what has passed stays right, nothing is predicted for the rest of
+/// the pass, and the pass is recorded in place of the old trace. Every rank that makes the same calls makes
+/// the same predictions.
 class Trace {
  public:
   /// A unit is used, that was not in use already. Returns what was wrong about the prediction, or nothing.
@@ -26,7 +27,7 @@ class Trace {
 
  private:
   std::vector<Unit*> uses_;
-  size_t place_ = 0;       // uses of this pass so far
+  size_t place_ = 0;        // uses of this pass so far
   bool following_ = false;  // is uses_ a whole pass, which agreed with this one so far?
 };
 
