@@ -31,7 +31,7 @@ std::vector<std::string> subcommand_names(const CLI::App& program) {
 
 /// What CLI11 says, in our words where its own are hard to read.
 std::string reason(const CLI::ParseError& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   const size_t colon = text.find(": ");
   const std::string name = text.substr(0, colon);
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
