@@ -84,7 +84,7 @@ Coordinator::Use& Coordinator::use_of(Unit& unit) {
   return place->second;
 }
 
-void Coordinator::report(const std::string& fault) {
+void Coordinator::report(const std::string& fault) const {
   if (!fault.empty() && schedule_.on_changed_order) schedule_.on_changed_order(fault);
 }
 

@@ -92,7 +92,7 @@ class Coordinator {
   bool is_used_soon(const Unit& unit) const;
   void reduce(Unit& unit);
   void finish_reductions(int64_t in_flight_allowed);
-  void report(const std::string& fault);
+  void report(const std::string& fault) const;
 
   Schedule schedule_;
   std::shared_ptr<core::Timeline> timeline_;

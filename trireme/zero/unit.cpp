@@ -65,7 +65,6 @@ Unit::Unit(std::string name, std::vector<ParameterSpec> specs, const Options& op
       options_(options),
       group_(std::move(group)),
       pool_(std::move(pool)),
-      state_(State::not_available),
       collected_(layout_.size(), false) {
   const auto values = at::TensorOptions(options.dtype).device(options.device);
   if (options_.partitions_parameters()) {

@@ -117,7 +117,7 @@ class Unit {
   comm::Group group_;
   std::shared_ptr<core::BufferPool> pool_;
   std::vector<at::Tensor> parameters_;
-  State state_;
+  State state_ = State::not_available;
 
   at::Tensor flat_;    // [N] in the parameters' dtype: while gathered, or always
   at::Tensor shard_;   // [n] in the parameters' dtype; part of flat_ where that is always there
