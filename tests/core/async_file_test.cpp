@@ -14,7 +14,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <string>
@@ -32,6 +31,7 @@ namespace trireme::core {
 namespace {
 
 using ::testing::AllOf;
+using testing::file_error;
 using ::testing::HasSubstr;
 using testing::kNotPossible;
 using testing::possible_in_child;
@@ -60,15 +60,6 @@ AlignedMemory read_back(AsyncFile& file, int64_t offset, int64_t bytes) {
 }
 
 bool same(const AlignedMemory& a, const AlignedMemory& b) { return std::ranges::equal(a.bytes(), b.bytes()); }
-
-std::string file_error(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "no FileError was thrown";
-}
 
 /// The reason for which the kernel refuses io_uring; empty where it does not.
 std::string uring_refusal() {

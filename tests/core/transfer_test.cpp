@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <functional>
 #include <memory>
 #include <string>
 
+#include "tests/support/errors.h"
 #include "trireme/core/check.h"
 #include "trireme/core/file_activity.h"
 #include "trireme/core/io_engine.h"
@@ -19,17 +19,9 @@ namespace {
 
 using detail::Direction;
 using ::testing::AllOf;
+using testing::file_error;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-std::string file_error(const std::function<void()>& function) {
-  try {
-    function();
-  } catch (const FileError& error) {
-    return error.what();
-  }
-  return "no FileError was thrown";
-}
 
 class TransferTest : public ::testing::Test {
  protected:
