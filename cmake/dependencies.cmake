@@ -9,6 +9,7 @@ find_package(CLI11 REQUIRED)
 find_package(hwy REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(LIBXXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 if(NOT Torch_DIR)
   find_program(TRIREME_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)

@@ -26,9 +26,10 @@ using ::testing::Not;
 class TransferTest : public ::testing::Test {
  protected:
   std::shared_ptr<detail::TransferRecord> start(Direction direction, int64_t pieces = 1) {
-    activity_->start();
-    return std::make_shared<detail::TransferRecord>(
+    auto record = std::make_shared<detail::TransferRecord>(
         detail::TransferRecord{activity_, direction, 4096, 8192, pieces, {}});
+    activity_->start(*record);
+    return record;
   }
 
   std::shared_ptr<detail::FileActivity> activity_ =

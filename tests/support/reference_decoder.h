@@ -32,14 +32,23 @@ class ReferenceDecoder {
       for (const auto& parameter : unit.parameters)
         for (const auto& piece : parameter.pieces) {
           at::manual_seed(100 + index++);
-          at::Tensor value = at::randn(piece.shape, at::kDouble) * (parameter.spec.decay ? 0.2 : 0.2);
+          at::Tensor value = at::randn(piece.shape, at::kDouble) * 0.2;
           if (parameter.initial == model::Initial::ones) value = value + 1;
           parameters_[piece.name] = value.to(at::kFloat).to(dtype).requires_grad_(true);
-          decay_[piece.name] = parameter.spec.decay;
+          decay_[piece.name] = parameter.spec.group == model::kDecayed;
         }
   }
 
   const Parameters& parameters() const { return parameters_; }
+
+  /// Tensors whose names begin so are not trained.
+  void freeze(const std::string& prefix) {
+    for (auto& [name, value] : parameters_)
+      if (name.starts_with(prefix)) value.requires_grad_(false);
+  }
+
+  /// The tensor takes `factor` times the learning rate, and weight decay `decay`.
+  void set_numbers(const std::string& name, double factor, double decay) { own_[name] = {factor, decay}; }
 
   /// Mean loss over the real targets of all batches, with `.grad()` of every parameter set.
   at::Tensor loss_and_gradients(const std::vector<ReferenceBatch>& batches) {
@@ -60,7 +69,7 @@ class ReferenceDecoder {
   double gradient_norm() const {
     double square = 0;
     for (const auto& [name, value] : parameters_)
-      square += value.grad().to(at::kDouble).square().sum().item<double>();
+      if (value.requires_grad()) square += value.grad().to(at::kDouble).square().sum().item<double>();
     return std::sqrt(square);
   }
 
@@ -70,14 +79,18 @@ class ReferenceDecoder {
     const double factor = std::min(1.0, 1.0 / (gradient_norm() + 1e-6));
     ++steps_;
     for (auto& [name, value] : parameters_) {
+      if (!value.requires_grad()) continue;
+      const auto own = own_.find(name);
+      const double rate = own == own_.end() ? lr : lr * own->second.first;
+      const double decay = own != own_.end() ? own->second.second : decay_[name] ? weight_decay : 0;
       at::Tensor g = value.grad() * factor;
       auto& m = first_[name];
       auto& v = second_[name];
       if (!m.defined()) m = at::zeros_like(g), v = at::zeros_like(g);
       m = m * beta1 + g * (1 - beta1);
       v = v * beta2 + g * g * (1 - beta2);
-      if (decay_[name]) value.mul_(1 - lr * weight_decay);
-      value.sub_(lr * (m / (1 - std::pow(beta1, steps_))) /
+      value.mul_(1 - rate * decay);
+      value.sub_(rate * (m / (1 - std::pow(beta1, steps_))) /
                  ((v / (1 - std::pow(beta2, steps_))).sqrt() + eps));
     }
   }
@@ -155,6 +168,7 @@ class ReferenceDecoder {
   at::ScalarType dtype_;
   Parameters parameters_;
   std::map<std::string, bool> decay_;
+  std::map<std::string, std::pair<double, double>> own_;
   std::map<std::string, at::Tensor> first_, second_;
   int64_t steps_ = 0;
 };

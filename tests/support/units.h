@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,10 +13,21 @@ namespace trireme::tests {
 
 /// Elements of parameter `index` of every rank's gradient, put together: the parameter's shape.
 inline at::Tensor whole_gradient(const zero::Unit& unit, size_t index) {
-  at::Tensor flat = unit.gradient();
-  if (unit.options().partitions_optimizer()) flat = unit.group().all_gather(flat, "a test").view({-1});
-  const auto range = unit.layout().parameter(index);
-  return flat.narrow(0, range.begin, range.count()).view(unit.layout().specs()[index].shape).clone();
+  const auto& [flat, place] = unit.place(index);
+  at::Tensor values = flat->gradient().read().wait();
+  if (unit.options().partitions_optimizer()) values = unit.group().all_gather(values, "a test").view({-1});
+  const auto range = flat->layout().parameter(place);
+  return values.narrow(0, range.begin, range.count()).view(unit.spec(index).shape).clone();
+}
+
+/// Changes every master of this rank by `change`, as an optimizer would.
+inline void change_masters(zero::Unit& unit, const std::function<void(at::Tensor&)>& change) {
+  for (const auto& flat : unit.flats()) {
+    at::Tensor master = flat->read_master(0, flat->optimizer_range().count()).wait();
+    change(master);
+    flat->write_back_master(0, master);
+  }
+  unit.publish();
 }
 
 /// The values of parameter `index`. Every rank of the group must call it.

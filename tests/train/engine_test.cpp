@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/differences.h"
+#include "support/files.h"
 #include "support/ranks.h"
 #include "support/reference_decoder.h"
 #include "support/units.h"
@@ -22,6 +23,11 @@ using nlohmann::json;
 
 constexpr int64_t kVocabulary = 23, kRows = 4, kLength = 13, kSteps = 3;
 constexpr double kRate = 1e-2, kEps = 1e-4;  // AdamW magnifies rounding where gradients are near zero
+
+std::vector<zero::AdamWOptions> groups(zero::AdamWOptions options) {
+  options.learning_rate = kRate;
+  return zero::decayed_and_not(options);
+}
 
 json config_json(const std::string& type, int64_t heads, int64_t kv_heads, bool tied) {
   return {{"model_type", type},
@@ -84,22 +90,25 @@ struct Expected {
   std::map<std::string, Tensor> first_gradients, weights;
 };
 
+Expected run_reference(tests::ReferenceDecoder reference, bool masked) {
+  Expected result;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    result.losses.push_back(reference.loss_and_gradients(rows_of(step, masked)).item<double>());
+    result.norms.push_back(reference.gradient_norm());
+    if (step == 0)
+      for (const auto& [name, value] : reference.parameters())
+        if (value.requires_grad()) result.first_gradients[name] = value.grad().clone();
+    reference.step(kRate, 0.9, 0.95, kEps, 0.1);
+  }
+  for (const auto& [name, value] : reference.parameters()) result.weights[name] = value.detach().clone();
+  return result;
+}
+
 const Expected& expected(size_t kind, at::ScalarType dtype) {
   static std::map<std::pair<size_t, at::ScalarType>, Expected> known;
   auto [place, is_new] = known.try_emplace({kind, dtype});
-  if (!is_new) return place->second;
   const Kind k = kinds()[kind];
-  tests::ReferenceDecoder reference(k.config, dtype);
-  for (int64_t step = 0; step < kSteps; ++step) {
-    place->second.losses.push_back(reference.loss_and_gradients(rows_of(step, k.masked)).item<double>());
-    place->second.norms.push_back(reference.gradient_norm());
-    if (step == 0)
-      for (const auto& [name, value] : reference.parameters())
-        place->second.first_gradients[name] = value.grad().clone();
-    reference.step(kRate, 0.9, 0.95, kEps, 0.1);
-  }
-  for (const auto& [name, value] : reference.parameters())
-    place->second.weights[name] = value.detach().clone();
+  if (is_new) place->second = run_reference(tests::ReferenceDecoder(k.config, dtype), k.masked);
   return place->second;
 }
 
@@ -108,12 +117,18 @@ struct Setting {
   Recompute recompute = Recompute::layer;
   std::optional<int64_t> mlp_tiles, loss_tiles;
   zero::Schedule schedule;
+  int64_t persistence_threshold = 0;
+  core::Residence parameters_on = core::Residence::device, optimizer_on = core::Residence::device;
+  model::TensorRules rules;
+  std::vector<zero::AdamWOptions> further_groups;
 };
 
 std::string describe(const Kind& kind, const Setting& s) {
   return core::concatenate(kind.name, ": ", s.ranks, " ranks, sp ", s.sp, ", stage ", s.stage,
                            ", micro-batch ", s.micro_batch, ", recompute ", int(s.recompute), ", mlp tiles ",
-                           s.mlp_tiles.value_or(-1), ", loss tiles ", s.loss_tiles.value_or(-1));
+                           s.mlp_tiles.value_or(-1), ", loss tiles ", s.loss_tiles.value_or(-1),
+                           ", persistent below ", s.persistence_threshold, ", parameters on ",
+                           int(s.parameters_on), ", optimizer on ", int(s.optimizer_on));
 }
 
 std::vector<sp::SlicedBatch> micro_batches(const std::vector<tests::ReferenceBatch>& rows,
@@ -138,9 +153,10 @@ std::vector<sp::SlicedBatch> micro_batches(const std::vector<tests::ReferenceBat
 
 // Every tensor of the model by its Hugging Face name, from what `whole(unit, parameter)` returns.
 template <class Whole, class Visit>
-void each_tensor(model::Decoder& decoder, const Whole& whole, const Visit& visit) {
+void each_tensor(model::Decoder& decoder, const Whole& whole, const Visit& visit, bool trained_only = false) {
   for (size_t u = 0; u < decoder.plans().size(); ++u)
     for (size_t p = 0; p < decoder.plans()[u].parameters.size(); ++p) {
+      if (trained_only && !decoder.plans()[u].parameters[p].spec.trainable) continue;
       Tensor flat = whole(*decoder.units()[u], p).view({-1});
       for (const auto& piece : decoder.plans()[u].parameters[p].pieces)
         visit(piece.name, flat.narrow(0, piece.first, piece.count()).view(piece.shape));
@@ -155,35 +171,64 @@ void write_parameters(model::Decoder& decoder, const tests::ReferenceDecoder& re
   for (auto* unit : decoder.units()) unit->publish();
 }
 
-void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype) {
+zero::Memory memory_of(const Setting& s, const testing::TemporaryDirectory& directory) {
+  auto pool = std::make_shared<core::BufferPool>();
+  const auto disk = [&](core::Residence where) {
+    return where == core::Residence::disk
+               ? std::make_shared<core::DiskStore>(
+                     core::DiskStoreOptions{.directory = directory.path(), .write_behind_bytes = 1 << 20},
+                     pool)
+               : nullptr;
+  };
+  return {pool, disk(s.parameters_on), disk(s.optimizer_on)};
+}
+
+void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype, const Expected& want) {
   const Kind kind = kinds()[kind_index];
   SCOPED_TRACE(describe(kind, s));
-  const Expected& want = expected(kind_index, dtype);
   const double first = dtype == at::kDouble ? 1e-10 : 1e-5, later = dtype == at::kDouble ? 1e-10 : 1e-4;
   const tests::ReferenceDecoder reference(kind.config, dtype);
   const auto rows = all_rows(kind.masked);
+  const testing::TemporaryDirectory directory;
+  auto numbers = groups({.eps = kEps});
+  numbers.insert(numbers.end(), s.further_groups.begin(), s.further_groups.end());
   tests::run_ranks(s.ranks, [&](const comm::Connection& connection) {
     const auto mesh = comm::Mesh::create(connection, s.sp);
-    model::Decoder decoder(kind.config, {.stage = zero::Stage(s.stage), .dtype = dtype}, mesh, s.schedule);
+    model::Decoder decoder(kind.config,
+                           {.stage = zero::Stage(s.stage),
+                            .dtype = dtype,
+                            .persistence_threshold = s.persistence_threshold,
+                            .parameters_on = s.parameters_on,
+                            .optimizer_on = s.optimizer_on},
+                           mesh,
+                           {.schedule = s.schedule, .rules = s.rules, .memory = memory_of(s, directory)});
     write_parameters(decoder, reference);
-    Engine engine(decoder, mesh, {s.recompute, s.mlp_tiles, s.loss_tiles}, /*gradient_clipping=*/1.0);
+    Engine engine(decoder, mesh, {s.recompute, s.mlp_tiles, s.loss_tiles}, /*gradient_clipping=*/1.0,
+                  {.elements = 1, .ahead = 1});
     for (int64_t step = 0; step < kSteps; ++step) {
       const double tolerance = step == 0 ? first : later;
       auto result = engine.accumulate(micro_batches(rows[size_t(step)], mesh, s.micro_batch));
       EXPECT_NEAR(result.loss, want.losses[size_t(step)], tolerance * want.losses[size_t(step)]);
+      EXPECT_EQ(decoder.coordinator().live_parameters(), 0);
       if (step == 0)
-        each_tensor(decoder, tests::whole_gradient, [&](const std::string& name, const Tensor& gradient) {
-          EXPECT_LE(tests::relative_difference(gradient, want.first_gradients.at(name)), tolerance)
-              << "gradient of " << name;
-        });
-      const double norm =
-          engine.update({.beta1 = 0.9, .beta2 = 0.95, .eps = kEps, .weight_decay = 0.1}, kRate);
+        each_tensor(
+            decoder, tests::whole_gradient,
+            [&](const std::string& name, const Tensor& gradient) {
+              EXPECT_LE(tests::relative_difference(gradient, want.first_gradients.at(name)), tolerance)
+                  << "gradient of " << name;
+            },
+            /*trained_only=*/true);
+      const double norm = engine.update(numbers);
       EXPECT_NEAR(norm, want.norms[size_t(step)], tolerance * want.norms[size_t(step)]);
     }
     each_tensor(decoder, tests::whole_value, [&](const std::string& name, const Tensor& value) {
       EXPECT_LE(tests::relative_difference(value, want.weights.at(name)), later) << "weights of " << name;
     });
   });
+}
+
+void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype) {
+  expect_oracle(kind_index, s, dtype, expected(kind_index, dtype));
 }
 
 using Layout = std::pair<int64_t, int64_t>;  // ranks, sp
@@ -236,6 +281,91 @@ TEST(Oracle, EveryScheduleOfStageThree) {
                           at::kDouble);
 }
 
+TEST(Oracle, EveryPlaceOfStatesAndEveryThreshold) {
+  using core::Residence;
+  size_t turn = 0;
+  for (int64_t ranks : {1, 2, 4})
+    for (int64_t threshold : {int64_t{0}, int64_t{100}, int64_t{100'000}, int64_t{1} << 40})
+      for (Residence parameters : {Residence::device, Residence::host, Residence::disk})
+        for (Residence optimizer : {Residence::device, Residence::host, Residence::disk}) {
+          ++turn;
+          Setting s{.ranks = ranks, .sp = ranks == 4 ? 2 : ranks, .stage = 3};
+          s.recompute = turn % 2 ? Recompute::all_but_attention : Recompute::layer;
+          s.persistence_threshold = threshold;
+          s.parameters_on = parameters;
+          s.optimizer_on = optimizer;
+          if (turn % 3 == 0) s.schedule = {.prefetch_bucket_size = 0, .max_live_parameters = 1};
+          expect_oracle(turn % kinds().size(), s, at::kDouble);
+        }
+  for (int64_t stage : {1, 2})  // the optimizer's alone
+    expect_oracle(1, {.ranks = 2, .sp = 1, .stage = stage, .optimizer_on = core::Residence::disk},
+                  at::kDouble);
+}
+
+// The first layer and the embedding are not trained: nothing requires a gradient before the second layer.
+TEST(Oracle, AFrozenBeginningUnderEveryWayToRecompute) {
+  for (const size_t kind : {size_t{0}, size_t{2}}) {  // of the second, the head is the frozen embedding
+    tests::ReferenceDecoder reference(kinds()[kind].config, at::kDouble);
+    reference.freeze("model.embed_tokens");
+    reference.freeze("model.layers.0.");
+    const Expected want = run_reference(std::move(reference), kinds()[kind].masked);
+    for (int64_t stage : {0, 2, 3})
+      for (int64_t ranks : {1, 2})
+        for (Recompute recompute : {Recompute::nothing, Recompute::layer, Recompute::all_but_attention})
+          for (int64_t threshold : {0, 100}) {
+            Setting s{.ranks = ranks, .sp = ranks, .stage = stage, .recompute = recompute};
+            s.persistence_threshold = threshold;
+            s.rules.frozen = {"model.embed_tokens.weight", "model.layers.0.*"};
+            expect_oracle(kind, s, at::kDouble, want);
+          }
+  }
+}
+
+TEST(Oracle, GroupsHaveTheirOwnRateAndDecay) {
+  tests::ReferenceDecoder reference(kinds()[1].config, at::kDouble);
+  const auto start = reference.parameters();
+  for (const auto& [name, value] : start) {
+    if (name.ends_with("down_proj.weight")) reference.set_numbers(name, 3, 0.1);
+    if (name.starts_with("model.layers.1.self_attn.")) reference.set_numbers(name, 1, 0.5);
+  }
+  const Expected want = run_reference(std::move(reference), false);
+  Setting s{.ranks = 2, .sp = 2};
+  s.rules.groups = {{"*.down_proj.weight"}, {"model.layers.1.self_attn.*"}};
+  auto faster = groups({.eps = kEps});
+  for (auto& numbers : faster) numbers.learning_rate *= 3;
+  auto decayed = groups({.eps = kEps, .weight_decay = 0.5});
+  decayed[1] = decayed[0];
+  s.further_groups = {faster[0], faster[1], decayed[0], decayed[1]};
+  expect_oracle(1, s, at::kDouble, want);
+}
+
+// fp32 shards that are rounded when they are gathered give what fp32 masters beside bf16 shards give.
+TEST(Engine, Fp32ShardsUnderBf16AreTheMasters) {
+  const Kind kind = kinds()[1];
+  const tests::ReferenceDecoder reference(kind.config, at::kFloat);
+  const auto rows = all_rows(kind.masked);
+  tests::run_ranks(2, [&](const comm::Connection& connection) {
+    const auto mesh = comm::Mesh::create(connection, 2);
+    std::vector<Tensor> found[2];
+    int64_t gathered[2];
+    for (int own : {0, 1}) {
+      zero::Options options{.dtype = at::kBFloat16};
+      if (own) options.stored_dtype = at::kFloat;
+      model::Decoder decoder(kind.config, options, mesh);
+      write_parameters(decoder, reference);
+      Engine engine(decoder, mesh, {}, 1.0);
+      const int64_t before = mesh.world.traffic().bytes(comm::Collective::all_gather);
+      for (int64_t step = 0; step < kSteps; ++step)
+        engine.step(micro_batches(rows[size_t(step)], mesh, 1), groups({.eps = kEps}));
+      gathered[own] = mesh.world.traffic().bytes(comm::Collective::all_gather) - before;
+      each_tensor(decoder, tests::whole_value,
+                  [&](const std::string&, const Tensor& value) { found[own].push_back(value.clone()); });
+    }
+    EXPECT_EQ(gathered[0], gathered[1]);
+    for (size_t i = 0; i < found[0].size(); ++i) EXPECT_TRUE(at::equal(found[0][i], found[1][i])) << i;
+  });
+}
+
 TEST(Engine, Bf16FollowsFp32) {
   const Kind kind = kinds()[1];
   const Expected& want = expected(1, at::kFloat);
@@ -248,7 +378,7 @@ TEST(Engine, Bf16FollowsFp32) {
       write_parameters(decoder, reference);
       Engine engine(decoder, mesh, {Recompute::all_but_attention, {}, {}}, 1.0);
       for (int64_t step = 0; step < kSteps; ++step) {
-        auto result = engine.step(micro_batches(rows[size_t(step)], mesh, 1), {.eps = kEps}, kRate);
+        auto result = engine.step(micro_batches(rows[size_t(step)], mesh, 1), groups({.eps = kEps}));
         EXPECT_NEAR(result.loss, want.losses[size_t(step)], 2e-2 * want.losses[size_t(step)]);
         EXPECT_NEAR(result.gradient_norm, want.norms[size_t(step)], 5e-2 * want.norms[size_t(step)]);
       }
@@ -265,7 +395,7 @@ TEST(Engine, AStepWithoutTargetsChangesNothingButDecay) {
     model::Decoder decoder(kind.config, {}, mesh);
     write_parameters(decoder, reference);
     Engine engine(decoder, mesh, {}, 1.0);
-    const auto result = engine.step(micro_batches(rows, mesh, 1), {.weight_decay = 0}, kRate);
+    const auto result = engine.step(micro_batches(rows, mesh, 1), groups({.weight_decay = 0}));
     EXPECT_EQ(result.loss, 0);
     EXPECT_EQ(result.gradient_norm, 0);
     EXPECT_EQ(result.targets, 0);
@@ -286,22 +416,27 @@ TEST(Engine, ANormThatIsNotFiniteStopsEveryRankAndChangesNothing) {
     Engine engine(decoder, mesh, {}, 1.0);
     engine.accumulate(micro_batches(rows, mesh, 1));
     if (connection.rank() == 1)
-      decoder.units()[1]->gradient()[0].fill_(std::numeric_limits<float>::infinity());
-    const Tensor before = decoder.units()[1]->master().clone();
+      decoder.units()[1]->flats()[0]->gradient().in_place()[0].fill_(std::numeric_limits<float>::infinity());
+    const auto master = [&] {
+      auto& flat = *decoder.units()[1]->flats()[0];
+      return flat.read_master(0, flat.optimizer_range().count()).wait().clone();
+    };
+    const Tensor before = master();
     const auto failure = [&] {
       try {
-        engine.update({}, kRate);
+        engine.update(groups({}));
       } catch (const core::RunError& error) {
         return std::string(error.what());
       }
       return std::string("nothing was thrown");
     };
     EXPECT_NE(failure().find("must be finite; got inf at step 1;"), std::string::npos);
-    EXPECT_TRUE(at::equal(decoder.units()[1]->master(), before));
-    engine.step(micro_batches(rows, mesh, 1), {.eps = kEps}, kRate);
+    EXPECT_TRUE(at::equal(master(), before));
+    engine.step(micro_batches(rows, mesh, 1), groups({.eps = kEps}));
     engine.accumulate(micro_batches(rows, mesh, 1));
     if (connection.rank() == 1)
-      decoder.units()[1]->gradient()[0].fill_(-std::numeric_limits<float>::quiet_NaN());
+      decoder.units()[1]->flats()[0]->gradient().in_place()[0].fill_(
+          -std::numeric_limits<float>::quiet_NaN());
     EXPECT_NE(failure().find("must be finite; got nan at step 2;"), std::string::npos);
   });
 }

@@ -41,14 +41,16 @@ void run_steps(const model::Config& c, zero::Stage stage, const model::ForwardOp
     if (connection.rank() == 0) before_model();
     ready.arrive_and_wait();
     // As lean as it goes: nothing ahead, nothing kept.
-    model::Decoder decoder(c, {.stage = stage}, mesh,
-                           {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .overlap_reductions = false});
+    model::Decoder decoder(
+        c, {.stage = stage}, mesh,
+        {.schedule = {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .overlap_reductions = false}});
     model::initialize_weights(decoder, 1);
     Engine engine(decoder, mesh, forward, 1.0);
     ready.arrive_and_wait();
     if (connection.rank() == 0) before_steps();
     ready.arrive_and_wait();
-    for (int step = 0; step < 2; ++step) engine.step({batch(B, S, c.vocabulary_size, mesh, true)}, {}, 1e-3);
+    for (int step = 0; step < 2; ++step)
+      engine.step({batch(B, S, c.vocabulary_size, mesh, true)}, zero::decayed_and_not({}));
   });
 }
 
@@ -103,7 +105,7 @@ TEST(Memory, StepsDoNotAccumulateMemory) {
     model::initialize_weights(decoder, 1);
     Engine engine(decoder, mesh, {}, 1.0);
     const auto one = batch(1, 64, 64, mesh, false);
-    const auto step = [&] { engine.step({one}, {}, 1e-3); };
+    const auto step = [&] { engine.step({one}, zero::decayed_and_not({})); };
     step();
     step();
     const int64_t live = allocator.live();

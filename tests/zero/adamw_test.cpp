@@ -27,17 +27,22 @@ struct Reference {
   }
 };
 
+std::vector<AdamWOptions> groups(AdamWOptions options, double learning_rate) {
+  options.learning_rate = learning_rate;
+  return decayed_and_not(options);
+}
+
 TEST(AdamW, IsTheFormulaAtEveryStage) {
   const AdamWOptions options{.beta1 = 0.8, .beta2 = 0.9, .eps = 1e-6, .weight_decay = 0.3};
   for (int stage = 0; stage < 4; ++stage)
     for (int64_t ranks : {1, 2, 3})
       run_ranks(ranks, [&](const comm::Connection& connection) {
         const comm::Group group = world_of(connection);
-        Unit unit("u", {{"w", {7, 5}}, {"norm", {9}, false}}, {.stage = Stage(stage), .dtype = at::kDouble},
+        Unit unit("u", {{"w", {7, 5}}, {"norm", {9}, 1}}, {.stage = Stage(stage), .dtype = at::kDouble},
                   group, std::make_shared<core::BufferPool>());
         std::vector<Reference> references;
         for (size_t i = 0; i < 2; ++i) {
-          const auto& shape = unit.layout().specs()[i].shape;
+          const auto& shape = unit.spec(i).shape;
           Tensor value = at::arange(c10::multiply_integers(shape), at::kDouble).view(shape).cos();
           unit.write(i, 0, value);
           references.push_back({value, at::zeros_like(value), at::zeros_like(value)});
@@ -47,13 +52,13 @@ TEST(AdamW, IsTheFormulaAtEveryStage) {
         for (int step = 0; step < 3; ++step) {
           for (size_t i = 0; i < 2; ++i) {
             Tensor gradient = (references[i].value * (step + 2)).sin();
-            unit.collect(i, gradient / double(ranks));
+            unit.flats()[0]->collect(i, gradient / double(ranks));
             references[i].step(gradient * 0.5, 0.01 * (step + 1), i == 0 ? 0.3 : 0.0, options);
           }
           unit.start_reduction();
           unit.finish_gradients();
-          optimizer.step(options, 0.01 * (step + 1), /*gradient_scale=*/0.5);
-          EXPECT_FALSE(unit.gradient().defined());
+          optimizer.step(groups(options, 0.01 * (step + 1)), /*gradient_scale=*/0.5);
+          EXPECT_FALSE(unit.flats()[0]->has_gradient());
           for (size_t i = 0; i < 2; ++i)
             EXPECT_LT((tests::whole_value(unit, i) - references[i].value).abs().max().item<double>(), 1e-13);
         }
@@ -67,10 +72,10 @@ TEST(AdamW, MastersKeepWhatBf16Loses) {
   unit.publish();
   AdamW optimizer({&unit});
   for (int step = 0; step < 100; ++step) {
-    unit.collect(0, at::ones({16}, at::kBFloat16));
+    unit.flats()[0]->collect(0, at::ones({16}, at::kBFloat16));
     unit.start_reduction();
     unit.finish_gradients();
-    optimizer.step({.weight_decay = 0}, 1e-4, 1);  // a hundredth of what bf16 tells from 1
+    optimizer.step(groups({.weight_decay = 0}, 1e-4), 1);  // a hundredth of what bf16 tells from 1
   }
   EXPECT_NEAR(tests::whole_value(unit, 0)[0].item<double>(), 0.99, 0.004);
 }
@@ -83,8 +88,8 @@ TEST(GradientNorm, IsTheSameAtEveryStage) {
         auto pool = std::make_shared<core::BufferPool>();
         const Options options{.stage = Stage(stage)};
         Unit a("a", {{"w", {3}}}, options, group, pool), b("b", {{"v", {2, 2}}}, options, group, pool);
-        a.collect(0, at::full({3}, 2.0 / double(ranks)));
-        b.collect(0, at::full({2, 2}, 1.0 / double(ranks)));
+        a.flats()[0]->collect(0, at::full({3}, 2.0 / double(ranks)));
+        b.flats()[0]->collect(0, at::full({2, 2}, 1.0 / double(ranks)));
         for (Unit* unit : {&a, &b}) {
           unit->start_reduction();
           unit->finish_gradients();
@@ -102,7 +107,7 @@ TEST(ClippingFactor, LeavesSmallGradientsAlone) {
 TEST(AdamW, NeedsFinishedGradients) {
   Unit unit("u", {{"w", {16}}}, {}, comm::Group(), std::make_shared<core::BufferPool>());
   AdamW optimizer({&unit});
-  EXPECT_THROW(optimizer.step({}, 0.1, 1), core::ValueError);
+  EXPECT_THROW(optimizer.step(groups({}, 0.1), 1), core::ValueError);
 }
 
 }  // namespace

@@ -92,8 +92,9 @@ TEST(Coordinator, AUnitThatIsUsedTwiceIsReducedOnce) {
     };
     torch::autograd::backward({model.forward(input_of(0).requires_grad_(true))});
     model.coordinator.end_pass();
-    EXPECT_EQ(reduced(), 2 * model.first.layout().padded() * 8 / 2);  // two units, half of each
-    EXPECT_EQ(group.traffic().bytes(comm::Collective::all_gather), 6 * model.first.layout().shard_size() * 8);
+    EXPECT_EQ(reduced(), 2 * model.first.gathered_elements() * 8 / 2);  // two units, half of each
+    EXPECT_EQ(group.traffic().bytes(comm::Collective::all_gather),
+              6 * model.first.gathered_elements() / 2 * 8);
   });
 }
 
@@ -128,6 +129,88 @@ TEST(Coordinator, EvaluationLeavesNothingBehind) {
     model.finish();
     auto expected = Model::reference_gradients({input_of(0), input_of(1)});
     EXPECT_TRUE(at::allclose(tests::whole_gradient(model.first, 0), expected[0]));
+  });
+}
+
+// What `around` may be told, and what it finds out by itself, about a parameter of another unit.
+TEST(Coordinator, ExternalParametersAreGatheredWithTheUnitThatReadsThem) {
+  for (bool registered : {false, true})
+    run_ranks(2, [&](const comm::Connection& connection) {
+      Model model(world_of(connection), Stage::parameters);
+      model.coordinator.adopt({&model.first, &model.second});
+      if (registered) model.coordinator.register_external_parameter(model.second, model.first);
+      for (int pass = 0; pass < 3; ++pass) {
+        // second's forward uses first's weight too, which first itself does not use in this pass.
+        Tensor y = model.coordinator.around(
+            {&model.second}, BackwardNeeds::values, input_of(connection.rank()), [&](const Tensor& x) {
+              return Model::layer(Model::layer(x, model.second.parameter(0)), model.first.parameter(0));
+            });
+        EXPECT_EQ(model.first.state() == State::not_available, model.second.state() == State::not_available);
+        torch::autograd::backward({y.sum()});
+        model.finish();
+        EXPECT_EQ(model.coordinator.live_parameters(), 0);
+        Tensor a = Model::weight(0).requires_grad_(true), b = Model::weight(1).requires_grad_(true);
+        for (int64_t rank = 0; rank < 2; ++rank)
+          torch::autograd::backward({Model::layer(Model::layer(input_of(rank), b), a).sum()});
+        EXPECT_LT((tests::whole_gradient(model.first, 0) - a.grad()).abs().max().item<double>(), 1e-13);
+        EXPECT_LT((tests::whole_gradient(model.second, 0) - b.grad()).abs().max().item<double>(), 1e-13);
+        model.first.clear_gradients();
+        model.second.clear_gradients();
+      }
+    });
+}
+
+TEST(Coordinator, AReadOutsideEveryPassIsAnErrorThatNamesTheParameter) {
+  run_ranks(2, [](const comm::Connection& connection) {
+    Model model(world_of(connection), Stage::parameters);
+    model.coordinator.adopt({&model.first, &model.second});
+    const auto expect_refusal = [&](const std::function<void()>& use) {
+      try {
+        use();
+        FAIL() << "did not throw";
+      } catch (const std::exception& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("parameter 'w' is partitioned over 2 ranks"));
+      }
+    };
+    expect_refusal([&] { (model.first.parameter(0) + 1).sum(); });
+    // A tensor that was taken out of its unit's pass, in another unit's: element-wise too.
+    Tensor stray = model.first.parameter(0);
+    Tensor loss =
+        model.coordinator.around({&model.second}, BackwardNeeds::values, input_of(0), [&](const Tensor& x) {
+          expect_refusal([&] { return at::zeros({4, 1}, at::kDouble) + stray; });
+          return Model::layer(x, model.second.parameter(0));
+        });
+    torch::autograd::backward({loss.sum()});
+    model.finish();
+    expect_refusal([&] { at::matmul(stray, stray); });
+  });
+}
+
+TEST(Coordinator, AUnitInUseIsNotReleased) {
+  run_ranks(2, [](const comm::Connection& connection) {
+    Model model(world_of(connection), Stage::parameters);
+    model.coordinator.around({&model.first}, BackwardNeeds::values, input_of(0), [&](const Tensor& x) {
+      try {
+        model.first.release();
+        ADD_FAILURE() << "did not throw";
+      } catch (const core::ValueError& error) {
+        EXPECT_THAT(error.what(), testing::HasSubstr("unit 'first'"));
+        EXPECT_THAT(error.what(), testing::HasSubstr("while it is in use"));
+      }
+      { Gathered inside(model.first); }  // ends, and leaves the values to the forward pass
+      return Model::layer(x, model.first.parameter(0));
+    });
+    model.coordinator.end_pass();
+    EXPECT_EQ(model.first.state(), State::not_available);
+  });
+}
+
+TEST(Coordinator, EventsArePaired) {
+  run_ranks(1, [](const comm::Connection& connection) {
+    Model model(world_of(connection), Stage::parameters);
+    EXPECT_THROW(model.coordinator.after_forward({&model.first}, false), core::ValueError);
+    model.coordinator.before_forward({&model.first});
+    EXPECT_THROW(model.coordinator.after_forward({&model.second}, false), core::ValueError);
   });
 }
 

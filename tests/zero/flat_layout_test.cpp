@@ -31,15 +31,15 @@ TEST(FlatLayout, FewerElementsThanRanks) {
     EXPECT_EQ(intersection(layout.shard(rank), layout.parameter(0)).count(), 0);
 }
 
-TEST(FlatLayout, DecayPiecesCoverARangeOnce) {
-  const FlatLayout layout({{"w", {20}}, {"v", {20}}, {"norm", {8}, false}, {"u", {16}}}, 2);
-  const auto pieces = layout.decay_pieces({0, layout.padded()});
+TEST(FlatLayout, GroupPiecesCoverARangeOnce) {
+  const FlatLayout layout({{"w", {20}}, {"v", {20}}, {"norm", {8}, 1}, {"u", {16}}}, 2);
+  const auto pieces = layout.group_pieces({0, layout.padded()});
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[0].range, (Range{0, 64}));
   EXPECT_EQ(pieces[1].range, (Range{64, 80}));
   EXPECT_EQ(pieces[2].range, (Range{80, layout.padded()}));
-  EXPECT_TRUE(pieces[0].decay && !pieces[1].decay && pieces[2].decay);
-  EXPECT_EQ(layout.decay_pieces({70, 75}).at(0).range, (Range{70, 75}));
+  EXPECT_TRUE(pieces[0].group == 0 && pieces[1].group == 1 && pieces[2].group == 0);
+  EXPECT_EQ(layout.group_pieces({70, 75}).at(0).range, (Range{70, 75}));
 }
 
 TEST(FlatLayout, Int64Offsets) {

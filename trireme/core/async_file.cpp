@@ -124,7 +124,7 @@ Transfer AsyncFile::start(Direction direction, int64_t offset, std::byte* memory
   Transfer transfer(record);
   std::list<detail::Piece> pieces = cut(record, memory);
   // Nothing fails from here on: whatever is counted as started also ends.
-  activity_->start();
+  activity_->start(*record);
   engine_->submit(std::move(pieces));
   return transfer;
 }

@@ -2,7 +2,25 @@
 
 #include <ATen/ops/empty.h>
 
+#include "trireme/core/aligned_memory.h"
+#include "trireme/core/check.h"
+
 namespace trireme::core {
+namespace {
+
+constexpr int64_t kAlignment = AlignedMemory::kAlignment;
+
+// LibTorch aligns less than a disk wants: the buffer begins inside a larger one.
+at::Tensor empty_blocks(int64_t numel, at::ScalarType dtype, bool pinned) {
+  const auto size = int64_t(c10::elementSize(dtype));
+  const int64_t bytes = round_up_to_alignment(numel * size);
+  at::Tensor raw =
+      at::empty({bytes + kAlignment}, at::TensorOptions(at::kByte).device(at::kCPU).pinned_memory(pinned));
+  const int64_t over = int64_t(reinterpret_cast<uintptr_t>(raw.data_ptr()) % uintptr_t(kAlignment));
+  return raw.narrow(0, over == 0 ? 0 : kAlignment - over, bytes).view(dtype).narrow(0, 0, numel);
+}
+
+}  // namespace
 
 bool BufferPool::Order::operator()(const Key& a, const Key& b) const {
   const auto plain = [](const Key& key) {
@@ -14,7 +32,9 @@ bool BufferPool::Order::operator()(const Key& a, const Key& b) const {
 
 at::Tensor BufferPool::take(int64_t numel, at::ScalarType dtype, at::Device device) {
   auto& idle = idle_[{numel, dtype, device}];
-  if (idle.empty()) return at::empty({numel}, at::TensorOptions(dtype).device(device));
+  if (idle.empty())
+    return device.is_cpu() ? empty_blocks(numel, dtype, pinned_)
+                           : at::empty({numel}, at::TensorOptions(dtype).device(device));
   at::Tensor buffer = std::move(idle.back());
   idle.pop_back();
   return buffer;
@@ -30,6 +50,17 @@ int64_t BufferPool::idle_bytes() const {
   for (const auto& [key, buffers] : idle_)
     for (const auto& buffer : buffers) bytes += int64_t(buffer.nbytes());
   return bytes;
+}
+
+std::span<std::byte> block_of(const at::Tensor& buffer) {
+  auto* begin = static_cast<std::byte*>(buffer.data_ptr());
+  const auto* end = static_cast<const std::byte*>(buffer.storage().data()) + buffer.storage().nbytes();
+  const int64_t bytes = round_up_to_alignment(int64_t(buffer.nbytes()));
+  check_internal(buffer.is_cpu() && buffer.is_contiguous() &&
+                     reinterpret_cast<uintptr_t>(begin) % uintptr_t(kAlignment) == 0 && begin + bytes <= end,
+                 "[core] a buffer for a disk must be of whole blocks; got one of ", buffer.nbytes(),
+                 " bytes");
+  return {begin, size_t(bytes)};
 }
 
 }  // namespace trireme::core

@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -13,7 +15,12 @@ namespace trireme::core {
 /// thread-safe: one pool a rank. Buffers hold arbitrary values.
 class BufferPool {
  public:
-  /// A flat tensor [numel] of `dtype` on `device`.
+  /// `pinned`: buffers of the host are page-locked, so that a GPU copies from and to them beside its
+  /// computation.
+  explicit BufferPool(bool pinned = false) : pinned_(pinned) {}
+
+  /// A flat tensor [numel] of `dtype` on `device`. On the host it begins at, and its memory goes on to, a
+  /// multiple of `AlignedMemory::kAlignment`, as direct I/O wants it: see `block_of`.
   at::Tensor take(int64_t numel, at::ScalarType dtype, at::Device device);
 
   /// Makes `buffer`, from `take`, available again. Whoever still reads it must be done on the current stream.
@@ -27,7 +34,12 @@ class BufferPool {
   struct Order {
     bool operator()(const Key& a, const Key& b) const;
   };
+  bool pinned_;
   std::map<Key, std::vector<at::Tensor>, Order> idle_;
 };
+
+/// The memory under a host buffer of a pool, with what rounding up added at its end. Throws
+/// `std::logic_error` for any other tensor that does not begin at, or own, whole blocks.
+std::span<std::byte> block_of(const at::Tensor& buffer);
 
 }  // namespace trireme::core

@@ -27,8 +27,9 @@ std::string_view disk_advice(int code) {
   }
 }
 
-void FileActivity::start() {
+void FileActivity::start(TransferRecord& transfer) {
   const std::lock_guard lock(mutex_);
+  transfer.interval.begin = std::chrono::steady_clock::now();
   ++in_flight_;
 }
 
@@ -36,6 +37,7 @@ void FileActivity::finish_piece(TransferRecord& transfer, std::optional<Fault> f
   const std::lock_guard lock(mutex_);
   if (fault && !transfer.fault) transfer.fault = fault;
   if (--transfer.pieces_left > 0) return;
+  transfer.interval.end = std::chrono::steady_clock::now();
   const bool write = transfer.direction == Direction::write;
   if (!transfer.fault) {
     (write ? bytes_written_ : bytes_read_) += transfer.bytes;
@@ -65,6 +67,11 @@ void FileActivity::wait(TransferRecord& transfer) {
 bool FileActivity::is_done(const TransferRecord& transfer) const {
   const std::lock_guard lock(mutex_);
   return transfer.pieces_left == 0;
+}
+
+Interval FileActivity::interval(const TransferRecord& transfer) const {
+  const std::lock_guard lock(mutex_);
+  return transfer.pieces_left == 0 ? transfer.interval : Interval{};
 }
 
 void FileActivity::wait_all() {

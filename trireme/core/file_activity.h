@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/core/timeline.h"
+
 namespace trireme::core::detail {
 
 enum class Direction { read, write };
@@ -39,6 +41,7 @@ struct TransferRecord {
   int64_t pieces_left;         ///< done when 0
   std::optional<Fault> fault;  ///< of the piece that failed first
   bool reported = false;       ///< a wait has thrown `fault`
+  Interval interval{};         ///< its end is set when it is done
 };
 
 /// Counts and errors of a file's transfers. Outlives the file where a `Transfer` does. Thread-safe.
@@ -49,8 +52,8 @@ class FileActivity {
   FileActivity(const std::filesystem::path& directory, Seconds time_limit)
       : directory_(directory.string()), time_limit_(time_limit) {}
 
-  /// A transfer has been handed to the engine.
-  void start();
+  /// `transfer` is about to be handed to the engine.
+  void start(TransferRecord& transfer);
 
   /// A piece of `transfer` is done, or has failed. Called by engines, once for each piece.
   void finish_piece(TransferRecord& transfer, std::optional<Fault> fault);
@@ -58,6 +61,7 @@ class FileActivity {
   /// See `Transfer`.
   void wait(TransferRecord& transfer);
   bool is_done(const TransferRecord& transfer) const;
+  Interval interval(const TransferRecord& transfer) const;
 
   /// Returns when nothing is in flight. Throws `FileError` past the time limit and for `check_writes`.
   void wait_all();

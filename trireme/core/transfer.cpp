@@ -14,4 +14,6 @@ void Transfer::wait() const {
 
 bool Transfer::is_done() const { return !record_ || record_->activity->is_done(*record_); }
 
+Interval Transfer::interval() const { return record_ ? record_->activity->interval(*record_) : Interval{}; }
+
 }  // namespace trireme::core

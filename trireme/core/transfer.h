@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "trireme/core/timeline.h"
+
 namespace trireme::core {
 
 namespace detail {
@@ -23,6 +25,9 @@ class Transfer {
 
   /// Done or failed: `wait` will not block.
   bool is_done() const;
+
+  /// From its start to its end; the beginning of the clock where it is of nothing, or not done.
+  Interval interval() const;
 
  private:
   std::shared_ptr<detail::TransferRecord> record_;

@@ -9,17 +9,23 @@ namespace trireme::model {
 using at::Tensor;
 using zero::BackwardNeeds;
 
-Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule,
-                 std::shared_ptr<core::Timeline> timeline)
+Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh)
+    : Decoder(std::move(config), options, mesh, Settings()) {}
+
+Decoder::Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh,
+                 const Settings& settings)
     : config_(std::move(config)),
       options_(options),
       mesh_(mesh),
       plans_(plan_units(config_)),
-      coordinator_(std::move(schedule), std::move(timeline)) {
+      coordinator_(settings.schedule, settings.timeline) {
+  apply_rules(settings.rules, plans_);
   for (const auto& plan : plans_) {
-    units_.push_back(std::make_unique<zero::Unit>(plan.name, plan.specs(), options_, mesh_.world, pool_));
+    units_.push_back(
+        std::make_unique<zero::Unit>(plan.name, plan.specs(), options_, mesh_.world, settings.memory));
     order_.push_back(units_.back().get());
   }
+  coordinator_.adopt(order_);
   for (int64_t index = 0; index < config_.layers; ++index)
     layers_.emplace_back(config_, index, *units_[size_t(index) + 1], mesh_.sequence);
 }

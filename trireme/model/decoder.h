@@ -25,8 +25,15 @@ namespace trireme::model {
 /// here.
 class Decoder {
  public:
-  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, zero::Schedule schedule = {},
-          std::shared_ptr<core::Timeline> timeline = nullptr);
+  /// What may be left as it is.
+  struct Settings {
+    zero::Schedule schedule;
+    TensorRules rules;
+    std::shared_ptr<core::Timeline> timeline;
+    zero::Memory memory = std::make_shared<core::BufferPool>();
+  };
+  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh, const Settings& settings);
+  Decoder(Config config, const zero::Options& options, const comm::Mesh& mesh);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
@@ -53,7 +60,6 @@ class Decoder {
   Config config_;
   zero::Options options_;
   comm::Mesh mesh_;
-  std::shared_ptr<core::BufferPool> pool_ = std::make_shared<core::BufferPool>();
   std::vector<UnitPlan> plans_;
   std::vector<std::unique_ptr<zero::Unit>> units_;
   std::vector<zero::Unit*> order_;

@@ -1,7 +1,12 @@
 #include "trireme/model/parameters.h"
 
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <functional>
 #include <numeric>
+
+#include "trireme/core/check.h"
 
 namespace trireme::model {
 namespace {
@@ -11,7 +16,8 @@ int64_t product(const std::vector<int64_t>& shape) {
 }
 
 // A parameter that is one Hugging Face tensor, or several with their rows one after the other.
-ParameterPlan parameter(std::string name, Initial initial, bool decay, std::vector<TensorPiece> pieces) {
+ParameterPlan parameter(std::string name, Initial initial, ParameterGroup group,
+                        std::vector<TensorPiece> pieces) {
   std::vector<int64_t> shape = pieces[0].shape;
   int64_t place = 0;
   shape[0] = 0;
@@ -20,18 +26,56 @@ ParameterPlan parameter(std::string name, Initial initial, bool decay, std::vect
     place += piece.count();
     shape[0] += piece.shape[0];
   }
-  return {{std::move(name), std::move(shape), decay}, initial, std::move(pieces)};
+  return {{.name = std::move(name), .shape = std::move(shape), .group = group, .dtype = {}},
+          initial,
+          std::move(pieces)};
 }
 
 ParameterPlan matrix(std::string name, std::vector<TensorPiece> pieces) {
-  return parameter(std::move(name), Initial::normal, true, std::move(pieces));
+  return parameter(std::move(name), Initial::normal, kDecayed, std::move(pieces));
 }
 
 ParameterPlan vector(std::string name, Initial initial, std::vector<TensorPiece> pieces) {
-  return parameter(std::move(name), initial, false, std::move(pieces));
+  return parameter(std::move(name), initial, kUndecayed, std::move(pieces));
+}
+
+bool matches(const std::string& pattern, const TensorPiece& piece) {
+  return fnmatch(pattern.c_str(), piece.name.c_str(), 0) == 0;
+}
+
+// Calls change(spec) for each parameter that a pattern matches.
+template <class Change>
+void each_match(const std::vector<std::string>& patterns, std::vector<UnitPlan>& plans,
+                const Change& change) {
+  for (const auto& pattern : patterns) {
+    bool found = false;
+    for (auto& plan : plans)
+      for (auto& parameter : plan.parameters) {
+        const auto hits = std::count_if(parameter.pieces.begin(), parameter.pieces.end(),
+                                        [&](const TensorPiece& piece) { return matches(pattern, piece); });
+        if (hits == 0) continue;
+        found = true;
+        core::check_value(hits == int64_t(parameter.pieces.size()), "[model] the tensors of '",
+                          parameter.spec.name, "' are one parameter and go together; got pattern '", pattern,
+                          "', which matches ", hits, " of ", parameter.pieces.size(), "; match all of them");
+        change(parameter.spec);
+      }
+    core::check_value(found, "[model] a pattern must match a tensor's name; got '", pattern,
+                      "', which matches none; names are such as '",
+                      plans.front().parameters[0].pieces[0].name,
+                      "' and 'model.layers.0.mlp.down_proj.weight'");
+  }
 }
 
 }  // namespace
+
+void apply_rules(const TensorRules& rules, std::vector<UnitPlan>& plans) {
+  each_match(rules.frozen, plans, [](zero::ParameterSpec& spec) { spec.trainable = false; });
+  for (size_t i = 0; i < rules.groups.size(); ++i)
+    each_match(rules.groups[i], plans, [&](zero::ParameterSpec& spec) {
+      spec.group = 2 + 2 * i + (spec.group % 2);  // decayed or not, whichever group it was in
+    });
+}
 
 int64_t TensorPiece::count() const { return product(shape); }
 

@@ -19,6 +19,9 @@ struct TensorPiece {
   int64_t count() const;
 };
 
+/// The optimizer's groups, unless a run says otherwise: matrices take weight decay, norms and biases do not.
+enum ParameterGroup : size_t { kDecayed, kUndecayed };
+
 enum class Initial { normal, ones, zeros };
 
 struct ParameterPlan {
@@ -46,5 +49,18 @@ UnitPlan plan_head(const Config& config);
 
 /// Every unit, in the order of the forward pass; the head only where it has parameters.
 std::vector<UnitPlan> plan_units(const Config& config);
+
+/// What a run says about single tensors, by patterns of their names as in model.safetensors: `*` is any
+/// text, `?` any character.
+struct TensorRules {
+  std::vector<std::string> frozen;  ///< not trained
+  /// Tensors of the optimizer's further groups: set i's matrices become group 2 + 2 i, its norms and biases
+  /// the next one. A later set wins.
+  std::vector<std::vector<std::string>> groups;
+};
+
+/// Applies `rules` to `plans`. Throws `ValueError` for a pattern that matches no tensor, and where tensors
+/// that are one parameter here (q, k and v; gate and up) fall apart.
+void apply_rules(const TensorRules& rules, std::vector<UnitPlan>& plans);
 
 }  // namespace trireme::model

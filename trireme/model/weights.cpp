@@ -29,15 +29,24 @@ uint64_t hash(std::string_view text, uint64_t seed) {
 }
 
 template <class Visit>
-void each_piece(Decoder& decoder, const Visit& visit) {
-  for (size_t u = 0; u < decoder.plans().size(); ++u)
-    for (size_t p = 0; p < decoder.plans()[u].parameters.size(); ++p)
-      for (const auto& piece : decoder.plans()[u].parameters[p].pieces)
-        visit(*decoder.units()[u], p, decoder.plans()[u].parameters[p], piece);
+void each_piece(Decoder& decoder, size_t unit, const Visit& visit) {
+  for (size_t p = 0; p < decoder.plans()[unit].parameters.size(); ++p)
+    for (const auto& piece : decoder.plans()[unit].parameters[p].pieces)
+      visit(*decoder.units()[unit], p, decoder.plans()[unit].parameters[p], piece);
 }
 
-void publish(Decoder& decoder) {
-  for (auto* unit : decoder.units()) unit->publish();
+template <class Visit>
+void each_piece(Decoder& decoder, const Visit& visit) {
+  for (size_t u = 0; u < decoder.plans().size(); ++u) each_piece(decoder, u, visit);
+}
+
+// Unit by unit: what is on a disk is whole in memory while it is written.
+template <class Visit>
+void write_each_piece(Decoder& decoder, const Visit& visit) {
+  for (size_t u = 0; u < decoder.plans().size(); ++u) {
+    each_piece(decoder, u, visit);
+    decoder.units()[u]->publish();
+  }
 }
 
 at::ScalarType scalar_type(DType dtype, const std::string& file, const std::string& tensor) {
@@ -172,7 +181,7 @@ class WeightWriters {
 
 void initialize_weights(Decoder& decoder, int64_t seed) {
   const double deviation = decoder.config().initializer_range;
-  each_piece(
+  write_each_piece(
       decoder, [&](zero::Unit& unit, size_t index, const ParameterPlan& plan, const TensorPiece& piece) {
         Tensor values;
         if (plan.initial == Initial::normal) {
@@ -184,22 +193,21 @@ void initialize_weights(Decoder& decoder, int64_t seed) {
         }
         unit.write(index, piece.first, values);
       });
-  publish(decoder);
 }
 
 void load_weights(Decoder& decoder, const WeightFiles& files) {
   check_names(decoder, files);
-  each_piece(decoder, [&](zero::Unit& unit, size_t index, const ParameterPlan&, const TensorPiece& piece) {
-    const auto& location = files.at(piece.name);
-    check_value(location.tensor->shape == piece.shape, "[model] tensor '", piece.name, "' of ",
-                location.file->name(), " must have the shape that config.json says; got ",
-                at::IntArrayRef(location.tensor->shape), " for ", at::IntArrayRef(piece.shape),
-                "; see that both belong together");
-    const auto mine = zero::intersection(unit.stored(index), {piece.first, piece.first + piece.count()});
-    if (mine.count() == 0) return;
-    unit.write(index, mine.begin, read_elements(location, mine.begin - piece.first, mine.count()));
-  });
-  publish(decoder);
+  write_each_piece(
+      decoder, [&](zero::Unit& unit, size_t index, const ParameterPlan&, const TensorPiece& piece) {
+        const auto& location = files.at(piece.name);
+        check_value(location.tensor->shape == piece.shape, "[model] tensor '", piece.name, "' of ",
+                    location.file->name(), " must have the shape that config.json says; got ",
+                    at::IntArrayRef(location.tensor->shape), " for ", at::IntArrayRef(piece.shape),
+                    "; see that both belong together");
+        const auto mine = zero::intersection(unit.stored(index), {piece.first, piece.first + piece.count()});
+        if (mine.count() == 0) return;
+        unit.write(index, mine.begin, read_elements(location, mine.begin - piece.first, mine.count()));
+      });
 }
 
 void save_weights(Decoder& decoder, const std::filesystem::path& directory,

@@ -14,11 +14,11 @@ namespace trireme::train {
 using at::Tensor;
 
 Engine::Engine(model::Decoder& decoder, const comm::Mesh& mesh, const model::ForwardOptions& forward,
-               double gradient_clipping)
+               double gradient_clipping, const zero::Streaming& streaming)
     : decoder_(decoder),
       mesh_(mesh),
       forward_(forward),
-      optimizer_(decoder.units()),
+      optimizer_(decoder.units(), streaming),
       gradient_clipping_(gradient_clipping) {}
 
 StepResult Engine::accumulate(const std::vector<sp::SlicedBatch>& micro_batches) {
@@ -41,7 +41,7 @@ StepResult Engine::accumulate(const std::vector<sp::SlicedBatch>& micro_batches)
   return result;
 }
 
-double Engine::update(const zero::AdamWOptions& optimizer, double learning_rate) {
+double Engine::update(const std::vector<zero::AdamWOptions>& groups) {
   const double norm = zero::gradient_norm(decoder_.units(), mesh_.world);
   if (!std::isfinite(norm)) {
     for (auto* unit : decoder_.units()) unit->clear_gradients();
@@ -50,14 +50,14 @@ double Engine::update(const zero::AdamWOptions& optimizer, double learning_rate)
         "[train] the gradient norm must be finite; got ", std::isnan(norm) ? "nan" : "inf", " at step ",
         optimizer_.steps() + 1, "; lower the learning rate, clip lower, or see what the data hold"));
   }
-  optimizer_.step(optimizer, learning_rate, zero::clipping_factor(norm, gradient_clipping_));
+  optimizer_.step(groups, zero::clipping_factor(norm, gradient_clipping_));
   return norm;
 }
 
 StepResult Engine::step(const std::vector<sp::SlicedBatch>& micro_batches,
-                        const zero::AdamWOptions& optimizer, double learning_rate) {
+                        const std::vector<zero::AdamWOptions>& groups) {
   StepResult result = accumulate(micro_batches);
-  result.gradient_norm = update(optimizer, learning_rate);
+  result.gradient_norm = update(groups);
   return result;
 }
 

@@ -23,21 +23,23 @@ struct StepResult {
 /// must outlive the engine.
 class Engine {
  public:
-  /// Gradients of a norm above `gradient_clipping` are scaled down to it; 0: never.
+  /// Gradients of a norm above `gradient_clipping` are scaled down to it; 0: never. `streaming`: of optimizer
+  /// states that are on a disk.
   Engine(model::Decoder& decoder, const comm::Mesh& mesh, const model::ForwardOptions& forward,
-         double gradient_clipping);
+         double gradient_clipping, const zero::Streaming& streaming = {});
 
   /// Forward and backward of this rank's slices of a step's micro-batches, as many on every rank. The units
   /// then hold the step's reduced gradient, which `update` takes.
   StepResult accumulate(const std::vector<sp::SlicedBatch>& micro_batches);
 
-  /// Clips the gradient and takes one optimizer step. Returns the norm before clipping. Throws
-  /// `core::RunError` on every rank, and changes no parameter, where the norm is not finite.
-  double update(const zero::AdamWOptions& optimizer, double learning_rate);
+  /// Clips the gradient and takes one optimizer step, each parameter with the numbers of its group. Returns
+  /// the norm before clipping. Throws `core::RunError` on every rank, and changes no parameter, where the
+  /// norm is not finite.
+  double update(const std::vector<zero::AdamWOptions>& groups);
 
   /// Both.
-  StepResult step(const std::vector<sp::SlicedBatch>& micro_batches, const zero::AdamWOptions& optimizer,
-                  double learning_rate);
+  StepResult step(const std::vector<sp::SlicedBatch>& micro_batches,
+                  const std::vector<zero::AdamWOptions>& groups);
 
  private:
   model::Decoder& decoder_;

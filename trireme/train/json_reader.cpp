@@ -99,6 +99,30 @@ std::string ObjectReader::text(std::string_view key, std::optional<std::string> 
   return value->get<std::string>();
 }
 
+std::vector<std::string> ObjectReader::texts(std::string_view key) const {
+  const json* value = find(key);
+  std::vector<std::string> all;
+  if (!value) return all;
+  const auto is_text = [](const json& item) {
+    return item.is_string() && !item.get_ref<const std::string&>().empty();
+  };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_text))
+    refuse(key, "a list of texts that are not empty");
+  return value->get<std::vector<std::string>>();
+}
+
+std::vector<ObjectReader> ObjectReader::objects(std::string_view key, const Keys& keys) const {
+  const json* value = find(key);
+  std::vector<ObjectReader> all;
+  if (!value) return all;
+  const auto is_object = [](const json& item) { return item.is_object(); };
+  if (!value->is_array() || !std::all_of(value->begin(), value->end(), is_object))
+    refuse(key, "a list of objects {...}");
+  for (size_t i = 0; i < value->size(); ++i)
+    all.emplace_back((*value)[i], core::concatenate(path_of(key), "[", i, "]"), keys);
+  return all;
+}
+
 const json* ObjectReader::any(std::string_view key) const { return find(key); }
 
 ObjectReader ObjectReader::object(std::string_view key, Keys keys) const {

@@ -58,6 +58,10 @@ class ObjectReader {
   template <class Value, size_t count>
   Value choice(std::string_view key, std::optional<Value> otherwise,
                const Choices<Value, count>& choices) const;
+  /// A list of texts that are not empty; an empty one where the key is missing.
+  std::vector<std::string> texts(std::string_view key) const;
+  /// Readers of the objects in the list under `key`, which may have `keys`; none where the key is missing.
+  std::vector<ObjectReader> objects(std::string_view key, const Keys& keys) const;
   /// The value whatever its type, or null where the key is missing.
   const nlohmann::json* any(std::string_view key) const;
   /// A reader of the object under `key`, which may have `keys`; of an empty object where the key is missing.

@@ -26,7 +26,7 @@ constexpr Range kUnit{.high = 1, .high_allowed = false, .text = "a number from 0
 
 ModelOptions read_model(const ObjectReader& options) {
   core::check_value(options.has("model"), "[options] model must be given; it is missing");
-  const ObjectReader reader = options.object("model", {"path", "config"});
+  const ObjectReader reader = options.object("model", {"path", "config", "frozen"});
   ModelOptions model;
   model.path = reader.text("path", "");
   if (const json* config = reader.any("config")) {
@@ -37,6 +37,7 @@ ModelOptions read_model(const ObjectReader& options) {
       model.path.empty() != model.config.is_null(),
       "[options] model must have either path (a model directory) or config (from random weights); got ",
       model.path.empty() ? "neither" : "both");
+  model.frozen = reader.texts("frozen");
   return model;
 }
 
@@ -59,8 +60,21 @@ Betas read_betas(const ObjectReader& params, Betas betas) {
   return {(*value)[0].get<double>(), (*value)[1].get<double>()};
 }
 
+std::vector<OptimizerGroup> read_groups(const ObjectReader& optimizer) {
+  std::vector<OptimizerGroup> groups;
+  for (const auto& reader : optimizer.objects("groups", {"match", "lr", "weight_decay"})) {
+    OptimizerGroup group{.match = reader.texts("match")};
+    if (reader.has("lr")) group.lr = reader.number("lr", {}, kNotNegative);
+    if (reader.has("weight_decay")) group.weight_decay = reader.number("weight_decay", {}, kNotNegative);
+    core::check_value(!group.match.empty(), "[options] ", reader.path_of("match"),
+                      " must be a list of patterns of tensor names; it is missing");
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
 OptimizerOptions read_optimizer(const ObjectReader& options) {
-  const ObjectReader reader = options.object("optimizer", {"type", "params"});
+  const ObjectReader reader = options.object("optimizer", {"type", "params", "groups"});
   OptimizerOptions optimizer;
   optimizer.type = reader.choice<std::string_view>("type", optimizer.type, kOptimizers);
   const ObjectReader params = reader.object("params", {"lr", "betas", "eps", "weight_decay"});
@@ -68,6 +82,7 @@ OptimizerOptions read_optimizer(const ObjectReader& options) {
   optimizer.betas = read_betas(params, optimizer.betas);
   optimizer.eps = params.number("eps", optimizer.eps, kPositive);
   optimizer.weight_decay = params.number("weight_decay", optimizer.weight_decay, kNotNegative);
+  optimizer.groups = read_groups(reader);
   return optimizer;
 }
 
@@ -96,8 +111,16 @@ void read_batch(const ObjectReader& reader, Options& options) {
       options.data.sequence_length, " tokens for ", options.sequence_parallel_size, " ranks");
 }
 
+constexpr Choices<bool, 1> kAutocastTypes{{{"bfloat16", true}}};
+
 void read_precision(const ObjectReader& reader, Options& options) {
   options.bf16 = reader.object("bf16", {"enabled"}).boolean("enabled", options.bf16);
+  const ObjectReader autocast = reader.object("torch_autocast", {"enabled", "dtype"});
+  options.autocast = autocast.boolean("enabled", options.autocast);
+  autocast.choice<bool>("dtype", true, kAutocastTypes);
+  core::check_value(!options.bf16 || !options.autocast,
+                    "[options] bf16.enabled and torch_autocast.enabled are two ways to the same; got both; "
+                    "set one of them");
   core::check_value(
       !reader.object("fp16", {"enabled"}).boolean("enabled", false),
       "[options] fp16.enabled must be false: fp16 needs loss scaling, which is not built; got true; set "
@@ -105,38 +128,12 @@ void read_precision(const ObjectReader& reader, Options& options) {
   options.communication_type = reader.choice<CommunicationType>(
       "communication_data_type", options.communication_type, kCommunicationTypes);
   core::check_value(
-      options.bf16 || options.communication_type != CommunicationType::bf16,
+      options.bf16 || options.autocast || options.communication_type != CommunicationType::bf16,
       R"([options] communication_data_type must be "fp32" unless bf16.enabled is true; got "bf16")");
 }
 
-int64_t read_stage(const ObjectReader& zero, int64_t otherwise) {
-  const json* stage = zero.any("stage");
-  if (!stage) return otherwise;
-  if (!stage->is_number_integer() || *stage < 0 || *stage > 3) zero.refuse("stage", "0, 1, 2 or 3");
-  return stage->get<int64_t>();
-}
-
-ZeroOptions read_zero(const ObjectReader& options) {
-  const ObjectReader reader =
-      options.object("zero_optimization", {"stage", "stage3_prefetch_bucket_size",
-                                           "stage3_max_live_parameters", "stage3_max_reuse_distance",
-                                           "overlap_comm", "reduce_bucket_size", "log_trace_cache_warnings"});
-  ZeroOptions zero;
-  zero.stage = read_stage(reader, zero.stage);
-  auto& schedule = zero.schedule;
-  schedule.prefetch_bucket_size =
-      reader.integer("stage3_prefetch_bucket_size", schedule.prefetch_bucket_size, 0);
-  schedule.max_live_parameters =
-      reader.integer("stage3_max_live_parameters", schedule.max_live_parameters, 0);
-  schedule.max_reuse_distance = reader.integer("stage3_max_reuse_distance", schedule.max_reuse_distance, 0);
-  schedule.overlap_reductions = reader.boolean("overlap_comm", schedule.overlap_reductions);
-  schedule.reduce_bucket_size = reader.integer("reduce_bucket_size", schedule.reduce_bucket_size, 0);
-  zero.log_trace_cache_warnings = reader.boolean("log_trace_cache_warnings", zero.log_trace_cache_warnings);
-  return zero;
-}
-
 void read_memory(const ObjectReader& reader, Options& options) {
-  options.zero = read_zero(reader);
+  options.zero = read_zero_options(reader);
   options.checkpoint_policy = reader.object("activation_checkpointing", {"policy"})
                                   .choice<CheckpointPolicy>("policy", options.checkpoint_policy, kPolicies);
   const ObjectReader tiling = reader.object("tiling", {"mlp", "loss"});
@@ -184,23 +181,25 @@ std::string fault_of_token_file(const std::filesystem::path& path) {
   return "";
 }
 
-json zero_to_json(const ZeroOptions& zero) {
-  return {{"stage", zero.stage},
-          {"stage3_prefetch_bucket_size", zero.schedule.prefetch_bucket_size},
-          {"stage3_max_live_parameters", zero.schedule.max_live_parameters},
-          {"stage3_max_reuse_distance", zero.schedule.max_reuse_distance},
-          {"overlap_comm", zero.schedule.overlap_reductions},
-          {"reduce_bucket_size", zero.schedule.reduce_bucket_size},
-          {"log_trace_cache_warnings", zero.log_trace_cache_warnings}};
+json groups_to_json(const std::vector<OptimizerGroup>& groups) {
+  json out = json::array();
+  for (const auto& group : groups) {
+    out.push_back({{"match", group.match}});
+    if (group.lr) out.back()["lr"] = *group.lr;
+    if (group.weight_decay) out.back()["weight_decay"] = *group.weight_decay;
+  }
+  return out;
 }
 
 json optimizer_to_json(const OptimizerOptions& optimizer) {
-  return {{"type", optimizer.type},
-          {"params",
-           {{"lr", optimizer.lr},
-            {"betas", json::array({optimizer.betas.first, optimizer.betas.second})},
-            {"eps", optimizer.eps},
-            {"weight_decay", optimizer.weight_decay}}}};
+  json out{{"type", optimizer.type},
+           {"params",
+            {{"lr", optimizer.lr},
+             {"betas", json::array({optimizer.betas.first, optimizer.betas.second})},
+             {"eps", optimizer.eps},
+             {"weight_decay", optimizer.weight_decay}}}};
+  if (!optimizer.groups.empty()) out["groups"] = groups_to_json(optimizer.groups);
+  return out;
 }
 
 }  // namespace
@@ -222,6 +221,7 @@ Options parse_options(const json& json, const std::string& default_output) {
                              "scheduler",
                              "bf16",
                              "fp16",
+                             "torch_autocast",
                              "communication_data_type",
                              "zero_optimization",
                              "activation_checkpointing",
@@ -254,6 +254,7 @@ json to_json(const Options& options) {
   json model = json::object();
   if (!options.model.path.empty()) model["path"] = options.model.path;
   if (!options.model.config.is_null()) model["config"] = options.model.config;
+  if (!options.model.frozen.empty()) model["frozen"] = options.model.frozen;
   json out = {
       {"model", std::move(model)},
       {"data",
@@ -270,8 +271,9 @@ json to_json(const Options& options) {
       {"gradient_clipping", options.gradient_clipping},
       {"optimizer", optimizer_to_json(options.optimizer)},
       {"bf16", {{"enabled", options.bf16}}},
+      {"torch_autocast", {{"enabled", options.autocast}, {"dtype", "bfloat16"}}},
       {"communication_data_type", name_of(options.communication_type, kCommunicationTypes)},
-      {"zero_optimization", zero_to_json(options.zero)},
+      {"zero_optimization", zero_options_to_json(options.zero)},
       {"activation_checkpointing", {{"policy", name_of(options.checkpoint_policy, kPolicies)}}},
       {"tiling", {{"mlp", tiles_to_json(options.tiling.mlp)}, {"loss", tiles_to_json(options.tiling.loss)}}},
       {"timeout_seconds", options.timeout_seconds},
@@ -305,6 +307,7 @@ void check_world(const Options& options, int64_t world_size) {
 }
 
 void check_inputs(const Options& options) {
+  check_offload_paths(options.zero);
   std::error_code ignored;  // what cannot be looked at counts as missing
   core::check_value(options.model.path.empty() || std::filesystem::is_directory(options.model.path, ignored),
                     "[options] model.path must be a model directory; got ", options.model.path,

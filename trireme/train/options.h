@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trireme/train/scheduler.h"
-#include "trireme/zero/schedule.h"
+#include "trireme/train/zero_options.h"
 
 namespace trireme::train {
 
@@ -20,14 +20,22 @@ inline constexpr int64_t kLargestBatch = int64_t{1}
 
 /// Which model to train: exactly one of the two is set.
 struct ModelOptions {
-  std::string path;       ///< a Hugging Face model directory, or empty
-  nlohmann::json config;  ///< the fields of a config.json, trained from random weights; or null
+  std::string path;                 ///< a Hugging Face model directory, or empty
+  nlohmann::json config;            ///< the fields of a config.json, trained from random weights; or null
+  std::vector<std::string> frozen;  ///< patterns of tensors that are not trained
 };
 
 struct DataOptions {
   std::string path;             ///< a token file
   int64_t sequence_length = 0;  ///< tokens of a whole row, over all ranks that share it
   bool shuffle = true;
+};
+
+/// Tensors that have numbers of their own.
+struct OptimizerGroup {
+  std::vector<std::string> match;      ///< patterns of their names
+  std::optional<double> lr;            ///< at the schedule's peak: it moves as the others' does
+  std::optional<double> weight_decay;  ///< of all of them; else of matrices, as the others'
 };
 
 /// AdamW. DeepSpeed's "Adam" too decouples the weight decay, so that both names mean the same.
@@ -37,6 +45,7 @@ struct OptimizerOptions {
   Betas betas;
   double eps = 1e-8;
   double weight_decay = 0.1;  ///< of matrices, not of norms and biases
+  std::vector<OptimizerGroup> groups;
 };
 
 /// Which of a layer's activations outlive its forward pass.
@@ -59,13 +68,6 @@ struct TilingOptions {
   Tiles loss;
 };
 
-/// What is partitioned over the ranks, and when it comes and goes.
-struct ZeroOptions {
-  int64_t stage = 3;
-  zero::Schedule schedule;
-  bool log_trace_cache_warnings = false;  ///< tell where the order of units changed
-};
-
 enum class CommunicationType { fp32, bf16 };
 enum class DeviceChoice { automatic, cpu, cuda };
 
@@ -84,7 +86,8 @@ struct Options {
   double gradient_clipping = 1.0;           ///< largest global gradient norm; 0: no clipping
   OptimizerOptions optimizer;
   Scheduler scheduler;
-  bool bf16 = false;  ///< parameters and activations in bf16, masters and optimizer state in fp32
+  bool bf16 = false;      ///< parameters and activations in bf16, masters and optimizer state in fp32
+  bool autocast = false;  ///< the same, with fp32 shards that are rounded to bf16 when they are gathered
   ZeroOptions zero;
   CheckpointPolicy checkpoint_policy = CheckpointPolicy::layer;
   TilingOptions tiling;

@@ -24,6 +24,7 @@
 #include "trireme/model/weights.h"
 #include "trireme/train/engine.h"
 #include "trireme/train/metrics.h"
+#include "trireme/train/offload.h"
 #include "trireme/train/output.h"
 #include "trireme/train/progress.h"
 #include "trireme/train/scheduler_options.h"
@@ -40,13 +41,20 @@ c10::Device choose_device(DeviceChoice choice, const comm::Environment& environm
   return device;
 }
 
+bool computes_in_bf16(const Options& options) { return options.bf16 || options.autocast; }
+
 zero::Options zero_options(const Options& options, c10::Device device) {
-  return {
+  zero::Options zero{
       .stage = zero::Stage(options.zero.stage),
-      .dtype = options.bf16 ? at::kBFloat16 : at::kFloat,
+      .dtype = computes_in_bf16(options) ? at::kBFloat16 : at::kFloat,
       .reduction_dtype = options.communication_type == CommunicationType::bf16 ? at::kBFloat16 : at::kFloat,
       .reduction = zero::GradientReduction::sum,
-      .device = device};
+      .device = device,
+      .persistence_threshold = options.zero.persistence_threshold,
+      .parameters_on = options.zero.parameters.device,
+      .optimizer_on = options.zero.optimizer.device};
+  if (options.autocast) zero.stored_dtype = at::kFloat;
+  return zero;
 }
 
 zero::Schedule schedule(const ZeroOptions& options, const comm::Mesh& mesh) {
@@ -84,6 +92,31 @@ model::ForwardOptions forward_options(const Options& options) {
 model::Config read_model_config(const ModelOptions& options) {
   return options.path.empty() ? model::parse_config(options.config, "model.config")
                               : model::read_config(options.path);
+}
+
+model::TensorRules tensor_rules(const Options& options) {
+  model::TensorRules rules{.frozen = options.model.frozen, .groups = {}};
+  for (const auto& group : options.optimizer.groups) rules.groups.push_back(group.match);
+  return rules;
+}
+
+// The optimizer's groups, in the order that `model::TensorRules` counts them, at a step of the schedule.
+std::vector<zero::AdamWOptions> groups(const OptimizerOptions& options, double rate, const Betas& betas) {
+  const zero::AdamWOptions common{.learning_rate = rate,
+                                  .beta1 = betas.first,
+                                  .beta2 = betas.second,
+                                  .eps = options.eps,
+                                  .weight_decay = options.weight_decay};
+  auto all = zero::decayed_and_not(common);
+  for (const auto& group : options.groups) {
+    auto own = common;
+    if (group.lr) own.learning_rate = options.lr > 0 ? rate * (*group.lr / options.lr) : 0;
+    if (group.weight_decay) own.weight_decay = *group.weight_decay;
+    auto both = zero::decayed_and_not(own);
+    if (group.weight_decay) both[1] = own;  // said of all of them
+    all.insert(all.end(), both.begin(), both.end());
+  }
+  return all;
 }
 
 // Rows of the token file as the batches of this rank.
@@ -165,7 +198,7 @@ int64_t largest_peak(const comm::Mesh& mesh, c10::Device device) {
 
 int64_t parameter_count(const model::Decoder& decoder) {
   int64_t count = 0;
-  for (const auto* unit : decoder.units()) count += unit->layout().numel();
+  for (const auto* unit : decoder.units()) count += unit->numel();
   return count;
 }
 
@@ -181,7 +214,8 @@ std::string describe(const Options& options, const comm::Environment& environmen
                      const model::Decoder& decoder, Batches& batches, const comm::Mesh& mesh) {
   return core::concatenate(
       "model      ", model::architecture_name(decoder.config().architecture), ", ",
-      format_count(double(parameter_count(decoder))), " parameters, ", options.bf16 ? "bf16" : "fp32",
+      format_count(double(parameter_count(decoder))), " parameters, ",
+      computes_in_bf16(options) ? "bf16" : "fp32",
       options.model.path.empty() ? ", from scratch" : ", from " + options.model.path, "\ndata       ",
       options.data.path, ": ", core::counted(batches.file().documents(), "document"), ", ",
       format_count(double(batches.file().token_count())), " tokens, ", batches.rows_in_first_epoch(),
@@ -229,12 +263,7 @@ void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, 
     const auto sent_before = bytes_sent(mesh);
     const auto beta = betas(options.scheduler, step, options.optimizer.betas);
     const double rate = learning_rate(options.scheduler, step);
-    const auto result = engine.step(batches.of_step(step),
-                                    {.beta1 = beta.first,
-                                     .beta2 = beta.second,
-                                     .eps = options.optimizer.eps,
-                                     .weight_decay = options.optimizer.weight_decay},
-                                    rate);
+    const auto result = engine.step(batches.of_step(step), groups(options.optimizer, rate, beta));
     const auto sent = difference(bytes_sent(mesh), sent_before);
     const int64_t peak = largest_peak(mesh, device);
     if (!reporter) continue;
@@ -278,13 +307,18 @@ void train(const Options& options, const comm::Environment& environment, const s
   const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);
   const auto events = timeline.empty() ? nullptr : std::make_shared<core::Timeline>();
   const auto origin = Clock::now();
-  model::Decoder decoder(config, zero_options(options, device), mesh, schedule(options.zero, mesh), events);
+  const Offload offload(options, device, events);
+  model::Decoder decoder(config, zero_options(options, device), mesh,
+                         {.schedule = schedule(options.zero, mesh),
+                          .rules = tensor_rules(options),
+                          .timeline = events,
+                          .memory = offload.memory()});
   if (options.model.path.empty())
     model::initialize_weights(decoder, options.seed);
   else
     model::load_weights(decoder, model::WeightFiles::open(options.model.path));
   Batches batches(options, mesh, config.vocabulary_size, device);
-  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping);
+  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping, offload.streaming());
 
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {

@@ -5,6 +5,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+
 #include "trireme/core/capsule.h"
 #include "trireme/core/check.h"
 
@@ -17,46 +19,9 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 using Clock = std::chrono::steady_clock;
 
-// The identity, whose backward pass is the end of the units'. `anchor` requires a gradient, so that the
-// units' parameters stay in the graph of an input that does not.
-struct Enter : Function<Enter> {
-  struct Saved {
-    Coordinator* coordinator;
-    Coordinator::Units units;
-  };
-  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& anchor, const Saved& saved) {
-    ctx->saved_data["saved"] = core::to_capsule(saved);
-    return at::alias(input);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
-    saved.coordinator->after_backward(saved.units);
-    return {gradients[0], Tensor(), Tensor()};
-  }
-};
-
-// The identity, whose backward pass is the beginning of the units'.
-struct Leave : Function<Leave> {
-  struct Saved {
-    Coordinator* coordinator;
-    Coordinator::Units units;
-    std::vector<int64_t> generations;
-  };
-  static Tensor forward(AutogradContext* ctx, const Tensor& output, const Saved& saved) {
-    ctx->saved_data["saved"] = core::to_capsule(saved);
-    return at::alias(output);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
-    for (size_t i = 0; i < saved.units.size(); ++i)
-      core::check_value(saved.units[i]->generation() == saved.generations[i],
-                        "[zero] a graph must be run backward before "
-                        "the parameters change; got one made before the last optimizer step for unit '",
-                        saved.units[i]->name(), "'; run forward again");
-    saved.coordinator->before_backward(saved.units);
-    return {gradients[0], Tensor()};
-  }
-};
+bool are_trained(const Coordinator::Units& units) {
+  return std::any_of(units.begin(), units.end(), [](const Unit* unit) { return unit->is_trainable(); });
+}
 
 // Raises `after` unless told that all went well: an exception must not leave units held.
 class ForwardScope {
@@ -78,6 +43,47 @@ class ForwardScope {
 
 }  // namespace
 
+// The identity, whose backward pass is the end of the units'. `anchor` requires a gradient, so that the
+// units' parameters stay in the graph of an input that does not.
+struct EnterUnits : Function<EnterUnits> {
+  struct Saved {
+    Coordinator* coordinator;
+    std::shared_ptr<Coordinator::Units> units;  // all of them once the forward pass is over
+  };
+  static Tensor forward(AutogradContext* ctx, const Tensor& input, const Tensor& anchor, const Saved& saved) {
+    ctx->saved_data["saved"] = core::to_capsule(saved);
+    return at::alias(input);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
+    saved.coordinator->leave_backward(*saved.units);
+    return {gradients[0], Tensor(), Tensor()};
+  }
+};
+
+// The identity, whose backward pass is the beginning of the units'.
+struct LeaveUnits : Function<LeaveUnits> {
+  struct Saved {
+    Coordinator* coordinator;
+    Coordinator::Units units;
+    std::vector<int64_t> generations;
+  };
+  static Tensor forward(AutogradContext* ctx, const Tensor& output, const Saved& saved) {
+    ctx->saved_data["saved"] = core::to_capsule(saved);
+    return at::alias(output);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
+    for (size_t i = 0; i < saved.units.size(); ++i)
+      core::check_value(saved.units[i]->generation() == saved.generations[i],
+                        "[zero] a graph must be run backward before "
+                        "the parameters change; got one made before the last optimizer step for unit '",
+                        saved.units[i]->name(), "'; run forward again");
+    saved.coordinator->enter_backward(saved.units);
+    return {gradients[0], Tensor()};
+  }
+};
+
 Coordinator::Use& Coordinator::use_of(Unit& unit) {
   const auto [place, is_new] = uses_.try_emplace(&unit);
   if (is_new) order_.push_back(&unit);
@@ -90,13 +96,49 @@ void Coordinator::report(const std::string& fault) const {
 
 void Coordinator::start_gather(Unit& unit) {
   unit.start_gather();
-  live_ += unit.layout().padded();
   ++statistics_.gathers;
 }
 
-void Coordinator::release(Unit& unit) {
-  unit.release();
-  live_ -= unit.layout().padded();
+int64_t Coordinator::live_parameters() const {
+  int64_t live = 0;
+  for (const Unit* unit : order_)
+    if (unit->state() != State::not_available) live += unit->gathered_elements();
+  return live;
+}
+
+void Coordinator::adopt(const Units& units) {
+  for (Unit* unit : units) {
+    use_of(*unit);
+    unit->watch(this);
+  }
+}
+
+void Coordinator::register_external_parameter(Unit& user, Unit& owner) {
+  auto& externals = externals_[&user];
+  if (&user != &owner && std::find(externals.begin(), externals.end(), &owner) == externals.end())
+    externals.push_back(&owner);
+}
+
+Coordinator::Units Coordinator::with_externals(const Units& units) const {
+  Units all = units;
+  for (Unit* unit : units) {
+    const auto found = externals_.find(unit);
+    if (found == externals_.end()) continue;
+    for (Unit* owner : found->second)
+      if (std::find(all.begin(), all.end(), owner) == all.end()) all.push_back(owner);
+  }
+  return all;
+}
+
+void Coordinator::before_read(Unit& unit) {
+  if (frames_.empty() || !unit.is_partitioned()) return;
+  for (const Frame& frame : frames_)
+    if (std::find(frame.units.begin(), frame.units.end(), &unit) != frame.units.end()) return;
+  Frame& frame = frames_.back();
+  if (frame.declared.empty()) return;
+  register_external_parameter(*frame.declared.front(), unit);
+  hold(unit);
+  frame.units.push_back(&unit);
 }
 
 void Coordinator::note(std::string_view lane, std::string_view what, const Unit& unit,
@@ -108,14 +150,15 @@ void Coordinator::wait_gathered(Unit& unit) {
   const auto needed = Clock::now();
   const auto interval = unit.wait_gathered();
   note("gather", "", unit, interval);
-  statistics_.gathered_elements += unit.layout().padded();
-  if (interval.end <= needed) statistics_.hidden_elements += unit.layout().padded();
+  statistics_.gathered_elements += unit.gathered_elements();
+  if (interval.end <= needed) statistics_.hidden_elements += unit.gathered_elements();
 }
 
 void Coordinator::hold(Unit& unit) {
   auto& use = use_of(unit);
+  unit.begin_use();
   if (use.holds++ > 0) return;
-  if (unit.options().partitions_parameters()) {
+  if (unit.is_partitioned()) {
     if (const std::string fault = trace_.visit(unit); !fault.empty()) {
       report(fault);
       release_idle();
@@ -133,34 +176,47 @@ void Coordinator::hold(Unit& unit) {
 
 void Coordinator::let_go(Unit& unit, std::string_view pass) {
   auto& use = use_of(unit);
+  unit.end_use();
   if (--use.holds > 0) return;
   note("compute", pass, unit, {use.entered, Clock::now()});
-  if (!unit.options().partitions_parameters()) return;
-  if (live_ > schedule_.max_live_parameters || !is_used_soon(unit)) release(unit);
+  if (!unit.is_partitioned() || unit.is_used()) return;
+  if (live_parameters() > schedule_.max_live_parameters || !is_used_soon(unit)) unit.release();
 }
 
 void Coordinator::gather_ahead() {
-  int64_t in_flight = 0;
+  int64_t in_flight = 0, live = live_parameters();
   for (const auto& [unit, use] : uses_)
-    if (unit->state() == State::in_flight && use.holds == 0) in_flight += unit->layout().padded();
+    if (unit->state() == State::in_flight && use.holds == 0) in_flight += unit->gathered_elements();
   for (Unit* next : trace_.upcoming()) {
     if (next->state() != State::not_available) continue;
-    if (in_flight >= schedule_.prefetch_bucket_size ||
-        live_ + next->layout().padded() > schedule_.max_live_parameters)
-      return;
+    live += next->gathered_elements();
+    if (in_flight >= schedule_.prefetch_bucket_size || live > schedule_.max_live_parameters) break;
     start_gather(*next);
     use_of(*next).ahead = true;
-    in_flight += next->layout().padded();
+    in_flight += next->gathered_elements();
+  }
+  read_ahead();
+}
+
+// A gather waits for its shard first: that is to be there by then.
+void Coordinator::read_ahead() {
+  int64_t reading = 0;
+  for (Unit* next : trace_.upcoming()) {
+    if (next->state() != State::not_available) continue;
+    reading += next->gathered_elements() / next->group().size();
+    if (reading > schedule_.read_ahead_size) return;
+    next->start_read();
   }
 }
 
 void Coordinator::release_idle() {
   for (Unit* unit : order_) {
+    unit->drop_read();
     auto& use = uses_.at(unit);
-    if (use.holds > 0 || !unit->options().partitions_parameters()) continue;
+    if (unit->is_used() || !unit->is_partitioned()) continue;
     if (unit->state() == State::not_available) continue;
     if (unit->state() == State::in_flight) unit->wait_gathered();
-    release(*unit);
+    unit->release();
     ++statistics_.unused;
     use.ahead = false;
   }
@@ -171,16 +227,17 @@ bool Coordinator::is_used_soon(const Unit& unit) const {
   int64_t distance = 0;
   for (const Unit* next : trace_.upcoming()) {
     if (next == &unit) return true;
-    distance += next->layout().padded();
+    distance += next->gathered_elements();
     if (distance > schedule_.max_reuse_distance) return false;
   }
   return false;
 }
 
 void Coordinator::reduce(Unit& unit) {
+  if (!unit.is_trainable()) return;
   unit.start_reduction();
   reducing_.push_back(&unit);
-  reducing_elements_ += unit.layout().padded();
+  reducing_elements_ += unit.gradient_elements();
   finish_reductions(schedule_.overlap_reductions ? schedule_.reduce_bucket_size : 0);
 }
 
@@ -189,23 +246,33 @@ void Coordinator::finish_reductions(int64_t in_flight_allowed) {
          (reducing_elements_ > in_flight_allowed || reducing_.front()->reduction_is_done())) {
     Unit* oldest = reducing_.front();
     reducing_.pop_front();
-    reducing_elements_ -= oldest->layout().padded();
+    reducing_elements_ -= oldest->gradient_elements();
     if (const auto interval = oldest->finish_reduction()) note("reduction", "", *oldest, *interval);
   }
 }
 
 void Coordinator::before_forward(const Units& units) {
-  for (Unit* unit : units) hold(*unit);
+  frames_.push_back({units, with_externals(units)});
+  for (Unit* unit : with_externals(units)) hold(*unit);
 }
 
 void Coordinator::after_forward(const Units& units, bool backward_follows) {
-  for (Unit* unit : units) {
+  core::check_value(!frames_.empty() && frames_.back().declared == units,
+                    "[zero] a forward pass ends the units that it began last; got the end of unit '",
+                    units.empty() ? "" : units.front()->name(), "' before its beginning; pair the events");
+  const Frame frame = std::move(frames_.back());
+  frames_.pop_back();
+  for (Unit* unit : frame.units) {
     let_go(*unit, "forward of ");
     use_of(*unit).awaited += backward_follows;
   }
 }
 
-void Coordinator::before_backward(const Units& units) {
+void Coordinator::before_backward(const Units& units) { enter_backward(with_externals(units)); }
+
+void Coordinator::after_backward(const Units& units) { leave_backward(with_externals(units)); }
+
+void Coordinator::enter_backward(const Units& units) {
   for (Unit* unit : units) {
     hold(*unit);
     ++use_of(*unit).backward_holds;
@@ -213,7 +280,7 @@ void Coordinator::before_backward(const Units& units) {
   }
 }
 
-void Coordinator::after_backward(const Units& units) {
+void Coordinator::leave_backward(const Units& units) {
   for (Unit* unit : units) {
     auto& use = use_of(*unit);
     use.touched = true;
@@ -243,19 +310,32 @@ void Coordinator::end_pass() {
 
 Tensor Coordinator::around(const Units& units, BackwardNeeds needs, const Tensor& input,
                            const std::function<Tensor(const Tensor&)>& body) {
+  const auto needs_graph = [&] {
+    return at::GradMode::is_enabled() && (input.requires_grad() || are_trained(with_externals(units)));
+  };
+  if (!needs_graph()) {
+    Tensor output;
+    {
+      at::NoGradGuard no_graph;
+      ForwardScope scope(*this, units);
+      output = body(input);
+    }
+    // Again where the body turned out to read a parameter that is trained, of another unit.
+    if (!needs_graph()) return output;
+  }
   ForwardScope scope(*this, units);
-  if (!at::GradMode::is_enabled()) return body(input);
-  const bool can_enter = at::isFloatingType(input.scalar_type());  // token ids have no gradient
+  const auto used = std::make_shared<Units>();
   Tensor inside = input;
-  if (can_enter) {
+  if (at::isFloatingType(input.scalar_type())) {  // token ids have no gradient
     Tensor anchor = at::zeros({}, input.options().requires_grad(false)).requires_grad_(true);
-    inside = Enter::apply(input, anchor, Enter::Saved{this, units});
+    inside = EnterUnits::apply(input, anchor, EnterUnits::Saved{this, used});
   }
   Tensor output = body(inside);
+  *used = frames_.back().units;
   if (needs == BackwardNeeds::values) {
     std::vector<int64_t> generations;
-    for (const Unit* unit : units) generations.push_back(unit->generation());
-    output = Leave::apply(output, Leave::Saved{this, units, generations});
+    for (const Unit* unit : *used) generations.push_back(unit->generation());
+    output = LeaveUnits::apply(output, LeaveUnits::Saved{this, *used, generations});
   }
   scope.backward_follows = true;
   return output;

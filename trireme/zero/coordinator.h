@@ -31,15 +31,26 @@ enum class BackwardNeeds {
 /// they are soon used again, and gradients are reduced, beside computation, as the schedule says. A pass that
 /// takes another order is right all the same, and gathers on demand.
 ///
+/// A partitioned parameter that is read, by `Unit::parameter`, inside a unit that does not own it is gathered
+/// with that unit: at once the first time, and from then on together with it, forward and backward, as if it
+/// had been registered.
+///
 /// One a rank; every rank must raise the same events in the same order. Not thread-safe. Whoever raises
 /// events by hand, as hooks of another language do, pairs before and after, and ends passes.
-class Coordinator {
+class Coordinator : private ParameterReader {
  public:
   using Units = std::vector<Unit*>;
 
   /// `timeline`, if given, is told of every use, gather and reduction.
   explicit Coordinator(Schedule schedule = {}, std::shared_ptr<core::Timeline> timeline = nullptr)
       : schedule_(std::move(schedule)), timeline_(std::move(timeline)) {}
+
+  /// Makes the units known, in an order that is the same on every rank, and watches what is read of them.
+  /// They must outlive the coordinator, or be read no more.
+  void adopt(const Units& units);
+
+  /// `user`'s forward and backward pass read a parameter of `owner`: both are gathered for them.
+  void register_external_parameter(Unit& user, Unit& owner);
 
   void before_forward(const Units& units);
   /// `backward_follows`: a backward pass will raise `after_backward` for these units.
@@ -69,7 +80,7 @@ class Coordinator {
   const Statistics& statistics() const { return statistics_; }
 
   /// Elements of units that are gathered, or in flight.
-  int64_t live_parameters() const { return live_; }
+  int64_t live_parameters() const;
 
  private:
   struct Use {
@@ -80,14 +91,23 @@ class Coordinator {
     bool ahead = false;          // gathered ahead, not used yet
     std::chrono::steady_clock::time_point entered;  // by the first of the holds
   };
+  // A forward pass that is inside its units now.
+  struct Frame {
+    Units declared;
+    Units units;  // and those of external parameters
+  };
+  void before_read(Unit& unit) override;
+  Units with_externals(const Units& units) const;
+  void enter_backward(const Units& units);
+  void leave_backward(const Units& units);
   Use& use_of(Unit& unit);
   void hold(Unit& unit);
   void let_go(Unit& unit, std::string_view pass);
   void wait_gathered(Unit& unit);
   void note(std::string_view lane, std::string_view what, const Unit& unit, const core::Interval& interval);
   void start_gather(Unit& unit);
-  void release(Unit& unit);
   void gather_ahead();
+  void read_ahead();
   void release_idle();  // all that nothing is inside of
   bool is_used_soon(const Unit& unit) const;
   void reduce(Unit& unit);
@@ -98,11 +118,15 @@ class Coordinator {
   std::shared_ptr<core::Timeline> timeline_;
   Trace trace_;
   Statistics statistics_;
-  int64_t live_ = 0;
+  std::vector<Frame> frames_;  // innermost last
+  std::map<Unit*, Units> externals_;
   std::deque<Unit*> reducing_;  // oldest first
   int64_t reducing_elements_ = 0;
   std::vector<Unit*> order_;  // of first use: the same on every rank, as addresses are not
   std::map<Unit*, Use> uses_;
+
+  friend struct EnterUnits;
+  friend struct LeaveUnits;
 };
 
 }  // namespace trireme::zero

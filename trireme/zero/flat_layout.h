@@ -2,15 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "trireme/core/dtype.h"
 
 namespace trireme::zero {
 
 struct ParameterSpec {
-  std::string name;            ///< unique among all parameters of a model
-  std::vector<int64_t> shape;  ///< may hold zeros
-  bool decay = true;           ///< does weight decay apply?
+  std::string name;                  ///< unique among all parameters of a model
+  std::vector<int64_t> shape;        ///< may hold zeros
+  size_t group = 0;                  ///< of the optimizer's groups, the one whose numbers apply
+  bool trainable = true;             ///< false: it has no gradient and no optimizer state
+  std::optional<core::DType> dtype;  ///< where it differs from the other parameters'
+
+  int64_t numel() const;
 };
 
 /// Elements [begin, end).
@@ -22,8 +29,8 @@ struct Range {
 
 Range intersection(const Range& a, const Range& b);
 
-/// Parameters in the order given, each aligned, then padding up to equal shards. Padding belongs to no
-/// parameter.
+/// Parameters in the order given, each aligned, then padding up to equal shards, which are never empty where
+/// there is a parameter. Padding belongs to no parameter.
 class FlatLayout {
  public:
   FlatLayout(std::vector<ParameterSpec> specs, int64_t ranks);
@@ -39,13 +46,13 @@ class FlatLayout {
   /// Parameter `index` in the flat buffer.
   Range parameter(size_t index) const { return parameters_[index]; }
 
-  /// `range` of the flat buffer cut into pieces that all do, or all do not, take weight decay. Padding goes
-  /// with its neighbour: its gradient is zero.
-  struct DecayPiece {
+  /// `range` of the flat buffer cut into pieces of one optimizer group each. Padding goes with its
+  /// neighbour: its gradient is zero. Pieces begin at multiples of 16 elements, as `range` must.
+  struct GroupPiece {
     Range range;
-    bool decay;
+    size_t group;
   };
-  std::vector<DecayPiece> decay_pieces(const Range& range) const;
+  std::vector<GroupPiece> group_pieces(const Range& range) const;
 
  private:
   std::vector<ParameterSpec> specs_;

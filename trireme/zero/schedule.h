@@ -11,6 +11,8 @@ namespace trireme::zero {
 struct Schedule {
   /// Elements that may be in flight ahead of their use: a gather begins while fewer are. 0: none ahead.
   int64_t prefetch_bucket_size = 50'000'000;
+  /// Elements of shards that may be brought from their disk ahead of that.
+  int64_t read_ahead_size = 500'000'000;
   /// Elements that may be gathered at once, what is used now aside: no gather ahead and no keeping beyond it.
   int64_t max_live_parameters = 1'000'000'000;
   /// A unit is kept where it is used again before so many elements of others are. 0: released after each use.

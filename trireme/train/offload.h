@@ -1,0 +1,29 @@
+// The disks and buffers of a run's offloaded states.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+
+#include "trireme/core/timeline.h"
+#include "trireme/train/options.h"
+#include "trireme/zero/adamw.h"
+#include "trireme/zero/options.h"
+
+namespace trireme::train {
+
+/// Opens the scratch files that `options` ask for, in this process. Throws `ValueError` where a directory is
+/// none.
+class Offload {
+ public:
+  Offload(const Options& options, c10::Device device, const std::shared_ptr<core::Timeline>& timeline);
+
+  const zero::Memory& memory() const { return memory_; }
+  const zero::Streaming& streaming() const { return streaming_; }
+
+ private:
+  zero::Streaming streaming_;
+  zero::Memory memory_;
+};
+
+}  // namespace trireme::train
