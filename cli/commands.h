@@ -15,6 +15,9 @@ using Action = std::function<int()>;
 /// `trireme train RUN.json`. `chosen` is set when this subcommand was named.
 void add_train(CLI::App& program, Action& chosen);
 
+/// `trireme tune RUN.json`.
+void add_tune(CLI::App& program, Action& chosen);
+
 /// `trireme prepare PATHS... --output FILE`.
 void add_prepare(CLI::App& program, Action& chosen);
 

@@ -51,6 +51,7 @@ int run(int count, char** words) {
       "  trireme train run.json --ranks 2");
   Action chosen;
   add_train(program, chosen);
+  add_tune(program, chosen);
   add_prepare(program, chosen);
   add_info(program, chosen);
   try {

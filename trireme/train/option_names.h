@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/core/residence.h"
 #include "trireme/train/json_reader.h"
 #include "trireme/train/options.h"
 
@@ -18,6 +19,8 @@ inline constexpr Choices<CommunicationType, 2> kCommunicationTypes{
     {{"fp32", CommunicationType::fp32}, {"bf16", CommunicationType::bf16}}};
 inline constexpr Choices<DeviceChoice, 3> kDevices{
     {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}};
+inline constexpr Choices<core::Residence, 3> kResidences{
+    {{"none", core::Residence::device}, {"cpu", core::Residence::host}, {"nvme", core::Residence::disk}}};
 inline constexpr Choices<WarmupType, 2> kWarmupTypes{
     {{"log", WarmupType::log}, {"linear", WarmupType::linear}}};
 

@@ -12,8 +12,6 @@ using core::IoEngine;
 using core::Residence;
 using nlohmann::json;
 
-constexpr Choices<Residence, 3> kResidences{
-    {{"none", Residence::device}, {"cpu", Residence::host}, {"nvme", Residence::disk}}};
 constexpr Choices<IoEngine, 3> kEngines{
     {{"auto", IoEngine::automatic}, {"io_uring", IoEngine::uring}, {"threads", IoEngine::threads}}};
 constexpr int64_t kMostBuffers = 1 << 16;
