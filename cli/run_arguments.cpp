@@ -13,24 +13,23 @@
 namespace trireme::cli {
 namespace {
 
-/// CLI11's check of --ranks: empty where `text` is right.
-std::string fault_of_ranks(const std::string& text) {
-  int64_t ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  const bool too_large = error == std::errc::result_out_of_range || ranks > train::kMostRanks;
-  if (error == std::errc() && end == text.data() + text.size() && ranks >= 1 && !too_large) return "";
-  return core::concatenate("must be ", core::integer_rule(1, train::kMostRanks, too_large), "; got ", text);
-}
-
 // Each rank is a process: a slip of the finger must not exhaust the machine.
 int64_t most_local_ranks() { return std::max<int64_t>(64, 4 * int64_t(std::thread::hardware_concurrency())); }
 
 }  // namespace
 
+std::string fault_of_integer(const std::string& text, int64_t low, int64_t high) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool too_large = error == std::errc::result_out_of_range || number > high;
+  if (error == std::errc() && end == text.data() + text.size() && number >= low && !too_large) return "";
+  return core::concatenate("must be ", core::integer_rule(low, high, too_large), "; got ", text);
+}
+
 void add_run_arguments(CLI::App& command, RunArguments& arguments) {
   command.add_option("RUN.json", arguments.options_file, "Options file (JSON, // comments allowed)");
   command.add_option("--ranks", arguments.ranks, "Start so many ranks on this machine")
-      ->check(fault_of_ranks)
+      ->check([](const std::string& text) { return fault_of_integer(text, 1, train::kMostRanks); })
       ->type_name("N");
   command
       .add_option("--set", arguments.overrides,

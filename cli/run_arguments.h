@@ -20,6 +20,9 @@ struct RunArguments {
   int64_t ranks = 1;
 };
 
+/// CLI11's check of an option that is an integer from `low` to `high`: empty where `text` is right.
+std::string fault_of_integer(const std::string& text, int64_t low, int64_t high);
+
 /// Adds RUN.json, --ranks and --set to `command`. `arguments` must outlive its parsing.
 void add_run_arguments(CLI::App& command, RunArguments& arguments);
 

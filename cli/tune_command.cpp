@@ -2,10 +2,8 @@
 #include <ATen/Context.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -51,6 +49,9 @@ constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{{"B", 1},
                                                                      {"GB", 1e9},
                                                                      {"TB", 1e12}}};
 
+constexpr double kMostBytes = 0x1p60;
+constexpr int64_t kMostTrialSteps = 1'000'000;
+
 /// The bytes of "8GiB" or "1.5 GB"; nothing where `text` has no such form, or says nothing above 0.
 std::optional<int64_t> parse_memory(std::string_view text) {
   double number = 0;
@@ -58,11 +59,11 @@ std::optional<int64_t> parse_memory(std::string_view text) {
   if (error != std::errc()) return {};
   text.remove_prefix(size_t(end - text.data()));
   while (text.starts_with(' ')) text.remove_prefix(1);
-  const auto unit =
-      std::find_if(kUnits.begin(), kUnits.end(), [&](const auto& known) { return known.first == text; });
-  if (unit == kUnits.end()) return {};
-  const double bytes = number * unit->second;
-  return bytes >= 1 && bytes < 0x1p60 ? std::optional(int64_t(bytes)) : std::nullopt;
+  for (const auto& [unit, factor] : kUnits) {
+    const double bytes = number * factor;
+    if (unit == text && bytes >= 1 && bytes < kMostBytes) return int64_t(bytes);
+  }
+  return {};
 }
 
 /// CLI11's check of --memory: empty where `text` is right.
@@ -210,7 +211,7 @@ void add_tune(CLI::App& program, Action& chosen) {
   command->add_option("--nvme-path", arguments->nvme_path, "Try offload to files in this directory too")
       ->type_name("DIR");
   command->add_option("--steps", arguments->steps, "Steps of each trial, the first not counted; default: 3")
-      ->check(CLI::Range(2, 1000000))
+      ->check([](const std::string& text) { return fault_of_integer(text, 2, kMostTrialSteps); })
       ->type_name("N");
   command->add_option("-o,--output", arguments->output, "Options file to write; default: NAME.tuned.json")
       ->type_name("FILE");

@@ -79,7 +79,8 @@ TEST(Tune, RefusesWrongArguments) {
     EXPECT_THAT(refusal({"--memory", memory}),
                 StartsWith("error: [cli] --memory must be a number of bytes with its unit, such as 8GiB or "
                            "512MiB; got "));
-  EXPECT_THAT(refusal({"--steps", "1"}), StartsWith("error: [cli] --steps "));
+  EXPECT_THAT(refusal({"--steps", "1"}),
+              StartsWith("error: [cli] --steps must be an integer of at least 2; got 1; see"));
   EXPECT_THAT(refusal({"--nvme-path", "/nowhere"}),
               StartsWith("error: [cli] --nvme-path must be a directory; got /nowhere"));
   EXPECT_THAT(refusal({"--output", run}), StartsWith("error: [cli] --output must not be the options file"));
