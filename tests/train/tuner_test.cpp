@@ -111,8 +111,8 @@ TEST(Tuners, GoOnFromTheBestSoFar) {
   EXPECT_THAT(
       search.out.str(),
       HasSubstr("chosen     stage3_max_live_parameters 2100000, stage3_prefetch_bucket_size 1100000\n"
-                "           0.600 s a step and 100 MiB; the defaults took 1.000 s a step and 100 MiB: "
-                "40 % less time; runs of the same options differed by up to 0 %\n"));
+                "           0.600 s a step and 100 MiB; the defaults took 1.000 s a step and 100 MiB\n"
+                "           40 % less time; runs of the same options differed by up to 0 %\n"));
 }
 
 TEST(Tuners, TakeTheFastestThatFits) {
@@ -120,8 +120,8 @@ TEST(Tuners, TakeTheFastestThatFits) {
   const TunedOptions chosen = search.run(plain_machine, 540);
   EXPECT_EQ(chosen, search.with(kHalf));
   EXPECT_THAT(search.out.str(),
-              AllOf(HasSubstr("611 MiB  above the limit  (the defaults)"),
-                    HasSubstr("s a step and 611 MiB, which is above the limit of 540 MiB")));
+              AllOf(HasSubstr("611 MiB  too much  (the defaults)"),
+                    HasSubstr("s a step and 611 MiB\n           the defaults do not fit into 540 MiB: ")));
 }
 
 TEST(Tuners, TurnKnobsBackOnceThereIsMemory) {
@@ -153,7 +153,7 @@ TEST(Tuners, GoOnAfterAFailure) {
   };
   EXPECT_EQ(search.run(measure), search.with(kHalf));
   EXPECT_THAT(search.out.str(), AllOf(HasSubstr("  failed: signal 9 (SIGKILL)  (the defaults)\n"),
-                                      HasSubstr(" MiB; the defaults failed\n")));
+                                      HasSubstr(" MiB\n           the defaults failed\n")));
   EXPECT_EQ(std::count(search.measured.begin(), search.measured.end(), search.given()), 1);
 }
 
@@ -171,9 +171,11 @@ TEST(Tuners, KeepTheGivenOptionsWhereTheBestDoesNotBeatThem) {
     return measured(options.max_live_parameters == kTwo && ++runs == 1 ? 0.5 : 1.0, 100);
   };
   EXPECT_EQ(search.run(measure), search.given());
-  EXPECT_THAT(search.out.str(), HasSubstr("kept       the defaults\n           stage3_max_live_parameters "
-                                          "2100000 took 1.000 s a step and 100 MiB; the defaults took 1.000"
-                                          " s a step and 100 MiB: not clearly faster"));
+  EXPECT_THAT(
+      search.out.str(),
+      HasSubstr("kept       the defaults\n           the best, stage3_max_live_parameters 2100000,\n"
+                "           took 1.000 s a step and 100 MiB; the defaults took 1.000 s a step and 100 MiB\n"
+                "           not clearly faster; runs of the same options differed by up to 0 %\n"));
 }
 
 TEST(Tuners, TakeLessMemoryInTheSameTime) {

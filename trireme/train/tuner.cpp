@@ -34,6 +34,7 @@ std::string shortened(const std::string& text) {
   return text.size() <= kReasonLength ? text : text.substr(0, kReasonLength - 3) + "...";
 }
 
+constexpr const char* kNextLine = "\n           ";  // under the words of the line before
 constexpr const char* kColumns = "%19s  %20s  %17s  %13s";
 
 }  // namespace
@@ -134,7 +135,7 @@ void Tuner::print_row(const TunedOptions& options, const Measurement& measured) 
   else
     out_ << format("  %8s  %11s", seconds_text(measured.step_seconds).c_str(),
                    format_bytes(measured.peak_memory_bytes).c_str())
-         << (fits(trial) ? "" : "  above the limit");
+         << (fits(trial) ? "" : "  too much");
   out_ << (options == space_.given() ? "  (" + name_of_given() + ")" : "") << std::endl;
 }
 
@@ -170,22 +171,23 @@ TunedOptions Tuner::judge(const Trial& best, const Repeats& of_given, const Repe
   const Trial& given = trials_.front();
   const Measurement &before = given.measured, &after = best.measured;
   if (!before.failure.empty())
-    return choose(best, numbers(best, of_best) + "; " + name_of_given() + " failed");
+    return choose(best, numbers(best, of_best) + kNextLine + name_of_given() + " failed");
   const std::string both =
-      numbers(best, of_best) + "; " + name_of_given() + " took " + numbers(given, of_given);
+      numbers(best, of_best) + "; " + name_of_given() + " took " + numbers(given, of_given) + kNextLine;
   if (!fits(given))
-    return choose(best, both + ", which is above the limit of " + format_bytes(*memory_limit_));
+    return choose(best, both + name_of_given() + " do not fit into " + format_bytes(*memory_limit_) +
+                            ": this is the fastest that does");
   const double gain = 1 - of_best.median() / of_given.median();
   const double memory_gain = 1 - double(after.peak_memory_bytes) / double(before.peak_memory_bytes);
-  const std::string noise =
-      "runs of the same options differed by up to " + percent(std::max(of_given.spread(), of_best.spread()));
+  const std::string noise = "; runs of the same options differed by up to " +
+                            percent(std::max(of_given.spread(), of_best.spread()));
   if (gain > kAlike && of_best.always_below(of_given))
-    return choose(best, both + ": " + percent(gain) + " less time; " + noise);
+    return choose(best, both + percent(gain) + " less time" + noise);
   if (gain >= 0 && memory_gain > kAlike)
-    return choose(
-        best, both + ": as fast, within the noise, in " + percent(memory_gain) + " less memory; " + noise);
-  return keep_given(difference(best.options, given.options) + " took " + both + ": not clearly faster; " +
-                    noise);
+    return choose(best,
+                  both + "as fast, within the noise, in " + percent(memory_gain) + " less memory" + noise);
+  return keep_given("the best, " + difference(best.options, given.options) + "," + kNextLine + "took " +
+                    both + "not clearly faster" + noise);
 }
 
 std::string Tuner::numbers(const Trial& trial, const Repeats& repeats) const {
@@ -193,13 +195,12 @@ std::string Tuner::numbers(const Trial& trial, const Repeats& repeats) const {
 }
 
 TunedOptions Tuner::choose(const Trial& trial, const std::string& because) const {
-  out_ << "chosen     " << difference(trial.options, space_.given()) << "\n           " << because
-       << std::endl;
+  out_ << "chosen     " << difference(trial.options, space_.given()) << kNextLine << because << std::endl;
   return trial.options;
 }
 
 TunedOptions Tuner::keep_given(const std::string& because) const {
-  out_ << "kept       " << name_of_given() << "\n           " << because << std::endl;
+  out_ << "kept       " << name_of_given() << kNextLine << because << std::endl;
   return space_.given();
 }
 
