@@ -256,25 +256,46 @@ class Reporter {
   bool told_of_no_tokens_ = false;
 };
 
-void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, Batches& batches,
-                c10::Device device, Reporter* reporter) {
+// What this rank has moved so far; a step's report holds what was added.
+struct Moved {
+  zero::Coordinator::Statistics gathers;
+  int64_t read, written;
+};
+
+Moved moved(model::Decoder& decoder, const Offload& offload) {
+  return {decoder.coordinator().statistics(), offload.bytes_read(), offload.bytes_written()};
+}
+
+void add_moved(const Moved& before, const Moved& after, StepReport& report) {
+  report.gathered_elements = after.gathers.gathered_elements - before.gathers.gathered_elements;
+  report.hidden_elements = after.gathers.hidden_elements - before.gathers.hidden_elements;
+  report.disk_bytes_read = after.read - before.read;
+  report.disk_bytes_written = after.written - before.written;
+}
+
+void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& decoder,
+                const Offload& offload, Engine& engine, Batches& batches, c10::Device device,
+                Reporter* reporter) {
   for (int64_t step = 0; step < options.steps; ++step) {
     const auto start = Clock::now();
     const auto sent_before = bytes_sent(mesh);
+    const auto moved_before = moved(decoder, offload);
     const auto beta = betas(options.scheduler, step, options.optimizer.betas);
     const double rate = learning_rate(options.scheduler, step);
     const auto result = engine.step(batches.of_step(step), groups(options.optimizer, rate, beta));
     const auto sent = difference(bytes_sent(mesh), sent_before);
     const int64_t peak = largest_peak(mesh, device);
     if (!reporter) continue;
-    reporter->report({.step = step + 1,
+    StepReport report{.step = step + 1,
                       .loss = result.loss,
                       .grad_norm = result.gradient_norm,
                       .learning_rate = rate,
                       .tokens = result.targets,
                       .step_seconds = std::chrono::duration<double>(Clock::now() - start).count(),
                       .peak_memory_bytes = peak,
-                      .bytes_sent = sent});
+                      .bytes_sent = sent};
+    add_moved(moved_before, moved(decoder, offload), report);
+    reporter->report(report);
   }
 }
 
@@ -325,7 +346,7 @@ void train(const Options& options, const comm::Environment& environment, const s
     record_options(options, environment.world_size);
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
-  take_steps(options, mesh, engine, batches, device, reporter.get());
+  take_steps(options, mesh, decoder, offload, engine, batches, device, reporter.get());
   if (events) collect_timeline(*events, origin, mesh.world, timeline);
   const auto saved = model_directory(options);
   model::save_weights(decoder, saved, options.model.path);
