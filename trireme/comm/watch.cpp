@@ -248,10 +248,11 @@ std::string Watch::diagnose(const std::string& reason) const {
   }
   std::string text = core::concatenate("[comm] ", place_of(position_.now()), " on rank ", options_.rank,
                                        " of ", options_.size, " did not finish: ", reason);
-  if (thread_)
-    text += core::concatenate("; the store, which ", options_.store_on_rank_0 ? "rank 0" : "the launcher",
-                              " serves, does not answer either");
-  return text + "; see which rank ended or waits elsewhere";
+  if (!thread_) return text + "; see which rank ended or waits elsewhere";
+  const char* server = options_.store_on_rank_0 ? "rank 0" : "the launcher";
+  return text + core::concatenate("; the store, which ", server,
+                                  " serves, does not answer either; see whether ", server,
+                                  " was stopped or killed");
 }
 
 }  // namespace trireme::comm
