@@ -132,6 +132,16 @@ INSTANTIATE_TEST_SUITE_P(Phases, LostRank,
 INSTANTIATE_TEST_SUITE_P(RankZero, LostRank,
                          ::testing::Combine(::testing::Values(0), ::testing::Values(kGather, kSave)));
 
+TEST(LostRanks, ThatLiveAreToldOfAsElsewhere) {
+  const testing::TemporaryDirectory folder;
+  Program program = launch(folder, trap(1, 0, kOptimizer));
+  EXPECT_EQ(program.wait(), kFailure);
+  EXPECT_THAT(program.err(),
+              AllOf(ContainsRegex("rank 1 is elsewhere, in step 1, optimizer, for [0-9.]+ s\n"),
+                    HasSubstr("see what keeps rank 1, and raise timeout_seconds")));
+  expect_no_traces(folder, {});
+}
+
 TEST(LostRanks, AreToldOfAlikeByAllRanksWithoutALauncher) {
   const testing::TemporaryDirectory folder;
   const std::string stop = trap(1, SIGSTOP, kBackward);

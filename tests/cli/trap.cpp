@@ -1,11 +1,11 @@
 // Linked into the program, stops or ends one rank in the middle of its work, at an operation of its choice.
 //
-//   TRAP="RANK SIGNAL OPERATION..."   the rank sends itself the signal before the last of these operations,
-//   each
-//                                     looked for after the one before: "1 9 _fused_adamw_ allgather"
+//   TRAP="RANK SIGNAL OPERATION..."   "1 9 _fused_adamw_ allgather"
 //
+// The rank sends itself the signal before the last of the operations, each looked for after the one before.
 // An OPERATION is part of the name of one of ATen's or c10d's operators, or of a node of a graph in its
-// backward pass. The rank first waits for a while, so that the others are told where it is.
+// backward pass. The rank first waits for a while, so that the others are told where it is. After signal 0 it
+// does nothing any more, but lives.
 #include <ATen/record_function.h>
 #include <signal.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -41,6 +42,7 @@ std::unique_ptr<at::ObserverContext> on_operation(const at::RecordFunction& oper
   if (++next < operations.size()) return nullptr;
   std::this_thread::sleep_for(kTold);
   kill(getpid(), signal);
+  while (signal == 0) pause();
   return nullptr;
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <stdexcept>
@@ -142,6 +143,24 @@ TEST(Watch, NeedsNoStoreThatIsGone) {
               AllOf(HasSubstr("barrier of group 'world' for a test on rank 1 of 2 did not finish"),
                     HasSubstr("the store, which rank 0 serves, does not answer either")));
   EXPECT_LT(Clock::now() - begin, 30s);
+}
+
+/// A store from which one rank is cut off in the middle.
+struct TornStore : c10d::HashStore {
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override {
+    if (!torn.exchange(true)) throw std::runtime_error("gone");
+    return c10d::HashStore::compareSet(key, expected, desired);
+  }
+  std::atomic<bool> torn = false;
+};
+
+TEST(Watch, LooksItselfWhereTheFirstThatAskedIsLost) {
+  const auto store = c10::make_intrusive<TornStore>();
+  const Watch first(options_for(store, 0, 2, 100ms)), second(options_for(store, 1, 2, 100ms));
+  const auto here = first.position().wait_in("barrier"), there = second.position().wait_in("barrier");
+  EXPECT_THAT(first.diagnose("Timed out"), HasSubstr("does not answer either"));
+  EXPECT_THAT(second.diagnose("Timed out"), HasSubstr("on rank 1 of 2:\n  rank 0 was last heard from"));
 }
 
 /// A store whose server was stopped: what waits for an answer hangs, until the test is over.

@@ -70,12 +70,13 @@ at::Tensor Pending::wait() {
   if (!state_->work) return state_->output;
   const auto start = Clock::now();
   const Watch& watch = *state_->context.watch;
-  const auto waiting = watch.position().wait_in(state_->context.description);
+  auto waiting = watch.position().wait_in(state_->context.description);
   try {
     state_->work->wait();
   } catch (const std::exception& error) {
     throw core::CommunicationError(watch.diagnose(reason_of(error)));
   }
+  waiting = {};
   const auto now = Clock::now();
   state_->context.traffic->add_wait(now - start);
   state_->end->set_if_unknown(now);

@@ -23,10 +23,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr const char* kDiagnosis = "trireme/diagnosis";       // the text that all ranks give
-constexpr const char* kInformed = "trireme/diagnosis/ranks";  // how many have it
-constexpr milliseconds kPoll{50};      // between two looks at the store while somebody waits for an answer
-constexpr milliseconds kAnswer{1000};  // longest that a store that works takes for all that is asked of it
+constexpr const char* kDiagnosis = "trireme/diagnosis";          // the text that all ranks give
+constexpr const char* kAsking = "trireme/diagnosis/asking";      // how many ranks have asked for it
+constexpr const char* kInformed = "trireme/diagnosis/informed";  // and how many have it
+constexpr milliseconds kPoll{100};     // between two looks at the store while somebody waits for an answer
+constexpr milliseconds kAnswer{2000};  // longest that a store that works takes for anything
 
 /// Starts a thread that no signal is delivered to.
 template <class Function>
@@ -55,18 +56,24 @@ class Correspondent {
     tell(where);
   }
 
+  /// One rank looks around for all that ask: a thousand that did would keep the store from answering any.
   std::string diagnose(const std::string& reason) {
     tell();
-    const auto sightings = look_around();
-    std::string text = posted();
-    if (text.empty())
-      text =
-          store().compareSet(kDiagnosis, std::string(),
-                             comm::diagnose(sightings, size_t(options_.rank), reason, seconds_since_1970()));
+    const bool is_first = store().add(kAsking, 1) == 1;
+    std::string text = is_first ? "" : await_posted();
+    if (text.empty()) {
+      const auto sightings = look_around();
+      text = comm::diagnose(sightings, size_t(options_.rank), reason, seconds_since_1970());
+      text = store().compareSet(kDiagnosis, std::string(), text);
+    }
     store().add(kInformed, 1);
-    if (serves_store(options_)) stay_for(sightings);
+    if (serves_store(options_)) stay();
     return text;
   }
+
+  /// When the store answered last.
+  Clock::time_point last_answer() const { return Clock::time_point(Clock::duration(last_answer_.load())); }
+  void note_answer() { last_answer_.store(Clock::now().time_since_epoch().count()); }
 
  private:
   c10d::Store& store() { return *options_.store; }
@@ -76,50 +83,65 @@ class Correspondent {
                 to_text({.whereabouts = where, .count = ++count_, .time = seconds_since_1970()}));
   }
 
-  std::string posted() { return store().check({kDiagnosis}) ? store().get_to_str(kDiagnosis) : ""; }
+  /// Between two looks at the store, which has answered the first.
+  void pause() {
+    note_answer();
+    std::this_thread::sleep_for(kPoll);
+    tell();
+  }
 
-  /// The latest of every rank, once each has shown that it lives or is known to have ended, or time is up, or
-  /// another rank has the diagnosis.
+  /// Empty where the rank that looks around takes longer than it may: it has ended as well.
+  std::string await_posted() {
+    const auto limit = Clock::now() + options_.patience + kAnswer;
+    for (; Clock::now() < limit; pause())
+      if (store().check({kDiagnosis})) return store().get_to_str(kDiagnosis);
+    return "";
+  }
+
+  std::optional<Heartbeat> latest(size_t rank) {
+    auto heartbeat = last_heartbeat(store(), int64_t(rank));
+    note_answer();
+    return heartbeat;
+  }
+
+  /// The latest of every rank, once each has shown that it lives or is known to have ended, or time is up.
   std::vector<Sighting> look_around() {
     std::vector<Sighting> sightings(size_t(options_.size));
-    std::vector<int64_t> first_counts(size_t(options_.size), 0);
-    for (size_t rank = 0; rank < sightings.size(); ++rank) {
-      sightings[rank].last = last_heartbeat(store(), int64_t(rank));
-      if (sightings[rank].last) first_counts[rank] = sightings[rank].last->count;
-    }
+    for (size_t rank = 0; rank < sightings.size(); ++rank) sightings[rank].last = latest(rank);
+    const auto first = sightings;
     sightings[size_t(options_.rank)].is_alive = true;
-    const auto limit = Clock::now() + options_.patience;
     const auto is_settled = [](const Sighting& sighting) {
       return sighting.is_alive ||
              (sighting.last && sighting.last->whereabouts.state >= Whereabouts::State::failed);
     };
-    while (!std::all_of(sightings.begin(), sightings.end(), is_settled) && Clock::now() < limit &&
-           posted().empty()) {
-      std::this_thread::sleep_for(kPoll);
-      tell();
+    const auto limit = Clock::now() + options_.patience;
+    while (!std::all_of(sightings.begin(), sightings.end(), is_settled) && Clock::now() < limit) {
+      pause();
       for (size_t rank = 0; rank < sightings.size(); ++rank) {
         if (is_settled(sightings[rank])) continue;
-        sightings[rank].last = last_heartbeat(store(), int64_t(rank));
-        sightings[rank].is_alive = sightings[rank].last && sightings[rank].last->count > first_counts[rank];
+        sightings[rank].last = latest(rank);
+        sightings[rank].is_alive = sightings[rank].last != first[rank].last;
       }
     }
     return sightings;
   }
 
   /// Until those that wait have the diagnosis, or time is up.
-  void stay_for(const std::vector<Sighting>& sightings) {
+  void stay() {
     const double recently = seconds_since_1970() - std::chrono::duration<double>(options_.patience).count();
-    const auto waiting = std::count_if(sightings.begin(), sightings.end(), [&](const Sighting& sighting) {
-      return sighting.last && sighting.last->time > recently &&
-             sighting.last->whereabouts.state == Whereabouts::State::waiting;
-    });
+    int64_t waiting = 0;
+    for (size_t rank = 0; rank < size_t(options_.size); ++rank) {
+      const auto last = latest(rank);
+      waiting += last && last->time > recently && last->whereabouts.state == Whereabouts::State::waiting;
+    }
     const auto limit = Clock::now() + options_.patience;
-    while (store().add(kInformed, 0) < waiting && Clock::now() < limit) std::this_thread::sleep_for(kPoll);
+    while (store().add(kInformed, 0) < waiting && Clock::now() < limit) pause();
   }
 
   const Watch::Options options_;
   const Position position_;
   int64_t count_ = 0;
+  std::atomic<Clock::rep> last_answer_ = 0;
 };
 
 }  // namespace
@@ -154,17 +176,18 @@ class Watch::Thread {
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
-  /// What `Correspondent::diagnose` says, unless the store is gone or takes too long.
-  std::optional<std::string> ask(const std::string& reason, milliseconds limit) {
+  /// What `Correspondent::diagnose` says, unless the store is gone or hangs.
+  std::optional<std::string> ask(const std::string& reason) {
+    shared_->correspondent.note_answer();
     std::future<std::string> answer;
     {
       const std::lock_guard lock(shared_->mutex);
       answer = shared_->questions.emplace_back(Question{reason, {}}).answer.get_future();
     }
     shared_->wake.notify_one();
-    if (answer.wait_for(limit) != std::future_status::ready) {
-      hangs_ = true;
-      return {};
+    while (answer.wait_for(kPoll) != std::future_status::ready) {
+      hangs_ = Clock::now() > shared_->correspondent.last_answer() + kAnswer;
+      if (hangs_) return {};
     }
     try {
       return answer.get();
@@ -242,10 +265,8 @@ Watch::Watch(Options options) : options_(std::move(options)) {
 Watch::~Watch() = default;
 
 std::string Watch::diagnose(const std::string& reason) const {
-  if (thread_) {
-    const int stages = serves_store(options_) ? 2 : 1;
-    if (auto text = thread_->ask(reason, stages * options_.patience + kAnswer)) return *std::move(text);
-  }
+  if (thread_)
+    if (auto text = thread_->ask(reason)) return *std::move(text);
   std::string text = core::concatenate("[comm] ", place_of(position_.now()), " on rank ", options_.rank,
                                        " of ", options_.size, " did not finish: ", reason);
   if (!thread_) return text + "; see which rank ended or waits elsewhere";

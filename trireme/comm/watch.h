@@ -43,9 +43,8 @@ class Watch {
   const Position& position() const { return position_; }
 
   /// The error's text for a collective that failed for `reason`, to be called where `position` still waits in
-  /// it. The first rank that asks looks where all ranks are; every later one gets the same text. Without an
-  /// answer of the store the text is of this rank alone. Takes a second more than `patience` at most, and
-  /// twice as long where this rank serves the store.
+  /// it. The first rank that asks looks where all ranks are, for `patience` at most; every later one gets the
+  /// same text. Where the store does not answer for two seconds, the text is of this rank alone.
   std::string diagnose(const std::string& reason) const;
 
  private:
