@@ -107,7 +107,8 @@ std::string to_text(const Heartbeat& heartbeat) {
 std::optional<Heartbeat> parse_heartbeat(std::string_view text) {
   try {
     const json parsed = json::parse(text);
-    const auto state = std::find(kStates.begin(), kStates.end(), parsed.at("state").get<std::string>());
+    const auto* const state =
+        std::find(kStates.begin(), kStates.end(), parsed.at("state").get<std::string>());
     if (state == kStates.end()) return {};
     return Heartbeat{.whereabouts = {.state = Whereabouts::State(state - kStates.begin()),
                                      .place = parsed.at("place"),

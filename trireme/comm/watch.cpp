@@ -1,7 +1,7 @@
 #include "trireme/comm/watch.h"
 
 #include <pthread.h>
-#include <signal.h>
+#include <csignal>
 
 #include <algorithm>
 #include <atomic>
