@@ -65,7 +65,7 @@ def expected_bytes(parameters, stage, ranks, optimizer_ranks=None):
 
 
 def memory(bench, args):
-    config = llama(768, 2048, args.layers, 8192)
+    config = llama(512, 1376, args.layers, 8192)
     parameters = parameters_of(config)
     print(f"{parameters / 1e6:.0f} M parameters, bf16, {args.tokens} tokens; MiB of the rank that has most")
     print("| ranks | stage | formula | measured above start-up | ratio |\n|---|---|---|---|---|")
@@ -92,7 +92,7 @@ def limited_to(limit):
 
 
 def nvme(bench, args):
-    config = llama(768, 2048, args.layers, 1024)
+    config = llama(512, 1376, args.layers, 1024)
     parameters = parameters_of(config)
     states, limit = 18 * parameters, int(18 * parameters / 4)
     prefix = limited_to(limit)
@@ -161,7 +161,7 @@ def throughput(bench, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("memory", "nvme", "throughput"))
-    parser.add_argument("--layers", type=int, default=28, help="of the model of memory and nvme (28: 211 M parameters)")
+    parser.add_argument("--layers", type=int, default=64, help="of the model of memory and nvme (64: 211 M parameters)")
     parser.add_argument("--tokens", type=int, default=None, help="of a row (memory, nvme: 16; throughput: 8192)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--stages", type=int, nargs="+", default=[0, 1, 2, 3])

@@ -277,6 +277,7 @@ void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& 
                 const Offload& offload, Engine& engine, Batches& batches, c10::Device device,
                 Reporter* reporter) {
   for (int64_t step = 0; step < options.steps; ++step) {
+    const auto here = mesh.world.position().enter(core::concatenate("step ", step + 1));
     const auto start = Clock::now();
     const auto sent_before = bytes_sent(mesh);
     const auto moved_before = moved(decoder, offload);
@@ -326,6 +327,7 @@ void train(const Options& options, const comm::Environment& environment, const s
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
   const auto connection = comm::Connection::open(environment, device, timeout);
   const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);
+  auto here = mesh.world.position().enter("start");
   const auto events = timeline.empty() ? nullptr : std::make_shared<core::Timeline>();
   const auto origin = Clock::now();
   const Offload offload(options, device, events);
@@ -339,15 +341,18 @@ void train(const Options& options, const comm::Environment& environment, const s
   else
     model::load_weights(decoder, model::WeightFiles::open(options.model.path));
   Batches batches(options, mesh, config.vocabulary_size, device);
-  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping, offload.streaming());
+  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping, offload.streaming(),
+                events);
 
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {
     record_options(options, environment.world_size);
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
+  here = {};
   take_steps(options, mesh, decoder, offload, engine, batches, device, reporter.get());
   if (events) collect_timeline(*events, origin, mesh.world, timeline);
+  here = mesh.world.position().enter("save");
   const auto saved = model_directory(options);
   model::save_weights(decoder, saved, options.model.path);
   mesh.world.barrier("the end of the run");
