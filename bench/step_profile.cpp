@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
     profile = {};
     const double waited_before = waited(mesh);
     const auto start = Clock::now();
-    engine.step({batch}, {}, 1e-3);
+    engine.step({batch}, zero::decayed_and_not({}));
     if (connection.rank() == 0)
       print_step(std::chrono::duration<double>(Clock::now() - start).count(), waited(mesh) - waited_before);
   }

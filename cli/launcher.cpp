@@ -144,10 +144,11 @@ class Launch {
     const Ending& ending = *ranks_[size_t(rank)]->ending();
     output_.keep_only(rank);
     const bool lost = ending.signal == 0 && ending.code == kPeerLost;
+    const std::string place = ending.signal != 0 ? options_.last_seen(rank) : "";
     output_.say(core::concatenate("rank ", rank, " of ", options_.ranks,
                                   lost ? " had no answer from another rank, which hangs or is elsewhere"
                                        : " ended with " + ending.text(),
-                                  "; ending the others"));
+                                  place.empty() ? "" : ", ", place, "; ending the others"));
     if (ending.signal != 0) return end(kSignalBase + ending.signal, SIGTERM);
     end(lost ? kFailure : ending.code, SIGTERM);
   }
@@ -156,6 +157,7 @@ class Launch {
     exit_code_ = exit_code;
     kill_time_ = Clock::now() + options_.grace;
     send(signal);
+    send(SIGCONT);  // one that is stopped takes the other signal only then
   }
 
   void send(int signal) {

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
+#include <string>
 
 #include "cli/process.h"
 
@@ -17,6 +19,9 @@ struct LaunchOptions {
   std::chrono::milliseconds grace{3000};  ///< between SIGTERM and SIGKILL
   /// How long a rank that lost contact with another waits for that one to turn out to be the cause.
   std::chrono::milliseconds suspicion{1000};
+  /// Where a rank was last, "last heard from 0.3 s ago, in step 12, backward", or nothing: told of a rank
+  /// that a signal ended.
+  std::function<std::string(int64_t rank)> last_seen = [](int64_t) { return std::string(); };
 };
 
 /// The variables of one rank: torchrun's (with the store held by this process), the number of OpenMP threads
@@ -26,8 +31,9 @@ Variables rank_variables(const LaunchOptions& options, int64_t rank);
 /// Runs all ranks to their end and gives the exit code: 0, the code of the first rank that failed (1 for
 /// `kPeerLost`), or 128 + the signal that ended it or that interrupted this process. When a rank fails, or on
 /// SIGINT, SIGTERM or SIGHUP, all ranks are asked to end (SIGTERM), and ended after a while or on a second
-/// signal (SIGKILL). What ranks print goes to `out` and `err`, as rank_output.h says, and after that which
-/// rank ended and why. No rank outlives this call, nor this process. Throws as `Process` does.
+/// signal (SIGKILL); those that are stopped are woken for it. What ranks print goes to `out` and `err`, as
+/// rank_output.h says, and after that which rank ended and why. No rank outlives this call, nor this process.
+/// Throws as `Process` does.
 int launch(const LaunchOptions& options, std::ostream& out, std::ostream& err);
 
 }  // namespace trireme::cli

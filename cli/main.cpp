@@ -1,6 +1,7 @@
 // The `trireme` program: finds the subcommand, runs it, and turns what it throws into a message and an exit
 // code.
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
@@ -23,6 +24,11 @@ namespace {
   std::cout << std::flush;
   std::cerr << (launched ? error_mark(exit_code) : "") << "error: " << message << std::endl;
   std::_Exit(exit_code);
+}
+
+/// What LibTorch warns of when ranks lose each other is backtraces; errors say the same in words.
+void silence_warnings() {
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = c10::GLOG_ERROR;
 }
 
 int run(const Action& action) {
@@ -49,6 +55,7 @@ int run(int count, char** words) {
   program.footer(
       "`trireme COMMAND --help` says more.\n\nExample:\n  trireme prepare docs/ --output corpus.safetensors\n"
       "  trireme train run.json --ranks 2");
+  silence_warnings();
   Action chosen;
   add_train(program, chosen);
   add_tune(program, chosen);

@@ -36,6 +36,7 @@ int launch_ranks(const Arguments& arguments) {
   }
   launch_options.ranks = arguments.run.ranks;
   launch_options.port = store.port();
+  launch_options.last_seen = [&store](int64_t rank) { return store.last_seen(rank); };
   launch_options.rewrites_progress = isatty(STDOUT_FILENO) == 1;
   return launch(launch_options, std::cout, std::cerr);
 }
@@ -63,7 +64,11 @@ int train(Arguments arguments) {
     if (speaks_for_all(environment)) throw;
     return kUserError;  // all ranks of a machine read the same
   }
-  if (arguments.run.ranks > 1) return launch_ranks(arguments);
+  if (arguments.run.ranks > 1) {
+    const int exit_code = launch_ranks(arguments);
+    if (exit_code != kSuccess) train::discard_partial_model(options);
+    return exit_code;
+  }
   try {
     train::train(options, environment, arguments.timeline);
   } catch (const core::RunError&) {

@@ -101,13 +101,14 @@ class Files(unittest.TestCase):
 
 # Folders that a path in the documents can begin with; others (build/, runs/, models/) are made by running things.
 DOCUMENTED = ("trireme", "cli", "tests", "bench", "docs", "examples", "scripts", "cmake", "python", ".ci")
+CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)  # a lambda looks like a link
 LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 PATH = re.compile(r"(?<![\w./-])((?:" + "|".join(map(re.escape, DOCUMENTED)) + r")/[\w./*-]*)")
 
 
 def named_paths(text):
     """Paths of the repository that a document names: link targets, and words that begin with one of its folders."""
-    links = [target for target in LINK.findall(text) if "://" not in target]
+    links = [target for target in LINK.findall(CODE.sub("", text)) if "://" not in target]
     return links, [word.rstrip(".") for word in PATH.findall(text)]
 
 
@@ -125,6 +126,7 @@ class Documents(unittest.TestCase):
 
     def test_the_scan_sees_paths(self):
         links, words = named_paths("See [x](docs/a.md#part), `trireme/sp/slice.h`, tests/golden/*.py. Not build/bin/trireme.")
+        self.assertEqual(named_paths("```cpp\n[&](int n) {}\n```\n")[0], [])
         self.assertEqual(links, ["docs/a.md"])
         self.assertEqual(words, ["docs/a.md", "trireme/sp/slice.h", "tests/golden/*.py"])
 

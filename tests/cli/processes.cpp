@@ -13,11 +13,16 @@ namespace trireme::cli {
 
 using namespace std::chrono_literals;
 
+char state_of(pid_t process) {
+  const std::string text = testing::read_text("/proc/" + std::to_string(process) + "/stat");
+  const size_t name_end = text.rfind(')');
+  return name_end == std::string::npos ? '\0' : text[name_end + 2];
+}
+
 bool all_end(const std::vector<pid_t>& processes) {
   const auto runs = [](pid_t process) {
-    const std::string text = testing::read_text("/proc/" + std::to_string(process) + "/stat");
-    const size_t name_end = text.rfind(')');
-    return name_end != std::string::npos && text[name_end + 2] != 'Z';  // an ended one that nobody waited for
+    const char state = state_of(process);
+    return state != '\0' && state != 'Z';
   };
   const auto limit = std::chrono::steady_clock::now() + 10s;
   while (std::any_of(processes.begin(), processes.end(), runs)) {

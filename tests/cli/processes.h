@@ -8,6 +8,10 @@
 
 namespace trireme::cli {
 
+/// The kernel's letter for what a process does: 'T' where it is stopped, 'Z' where it has ended and nobody
+/// waited for it. 0 where there is none.
+char state_of(pid_t process);
+
 /// Whether all of them end within ten seconds.
 bool all_end(const std::vector<pid_t>& processes);
 

@@ -81,6 +81,8 @@ std::string write_run(const testing::TemporaryDirectory& directory, int64_t step
                                {"num_attention_heads", 2}}}}},
                            {"data", {{"path", directory / "corpus.safetensors"}, {"sequence_length", 8}}},
                            {"steps", steps},
+                           // All of this small model would be small enough to be replicated.
+                           {"zero_optimization", {{"stage3_param_persistence_threshold", 0}}},
                            {"output", directory / "out"}};
   return testing::write_text(directory / "run.json", run.dump());
 }

@@ -20,6 +20,7 @@ class Program {
   /// Waits until it has printed `part` to standard output, for a minute at most. False where it did not.
   bool prints(const std::string& part);
   void send(int signal) { process_.send(signal); }
+  pid_t id() const { return process_.id(); }
   /// The processes that it has started and that still run.
   std::vector<pid_t> children() const;
 

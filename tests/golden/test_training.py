@@ -118,6 +118,12 @@ class Layouts(TrainingTest):
         for stage in (0, 1, 2):
             self.check(make_config("llama"), 48, 2, zero_optimization={"stage": stage})
 
+    def test_small_parameters_replicated_and_states_on_disk(self):
+        disk = {"device": "nvme", "nvme_path": str(self.folder)}
+        for threshold in (0, 100, 100000):
+            self.check(make_config("llama"), 48, 2, zero_optimization={
+                "stage3_param_persistence_threshold": threshold, "offload_param": disk, "offload_optimizer": disk})
+
     def test_checkpointing_policies_and_tiles(self):
         for policy in ("none", "layer", "keep_attention"):
             self.check(make_config("qwen2"), 48, 2, activation_checkpointing={"policy": policy})

@@ -88,6 +88,7 @@ TEST_F(Weights, ASavedDirectoryIsReadAtAnyNumberOfRanks) {
         Decoder decoder(config(tied), {}, comm::Mesh::create(connection, 2));
         initialize_weights(decoder, 5);
         save_weights(decoder, directory_, {}, max_file_bytes);
+        for (const auto* unit : decoder.units()) EXPECT_EQ(unit->state(), zero::State::not_available);
       });
       EXPECT_EQ(std::filesystem::exists(directory_ / "model.safetensors.index.json"), max_file_bytes == 1000);
       EXPECT_FALSE(std::filesystem::exists(directory_.string() + ".partial"));

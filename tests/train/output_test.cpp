@@ -70,6 +70,15 @@ TEST_F(Output, IsNotOverTheModelThatTheRunStartsFrom) {
   EXPECT_NO_THROW(check_output(options));
 }
 
+TEST_F(Output, LosesWhatAKilledRankLeftOfAModel) {
+  testing::write_text(directory_ / "run/model.partial/config.json", "{}");
+  testing::write_text(directory_ / "run/model/config.json", "{}");
+  discard_partial_model(into(directory_ / "run"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "run/model.partial"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ / "run/model/config.json"));
+  EXPECT_NO_THROW(discard_partial_model(into(directory_ / "none")));
+}
+
 TEST_F(Output, HoldsARecordThatCanBeRunAgain) {
   const Options options = into(directory_ / "run");
   make_output(options);

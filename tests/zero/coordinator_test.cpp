@@ -7,6 +7,7 @@
 
 #include "support/ranks.h"
 #include "support/units.h"
+#include "trireme/alst/checkpoint.h"
 #include "trireme/core/check.h"
 
 namespace trireme::zero {
@@ -130,6 +131,32 @@ TEST(Coordinator, EvaluationLeavesNothingBehind) {
     auto expected = Model::reference_gradients({input_of(0), input_of(1)});
     EXPECT_TRUE(at::allclose(tests::whole_gradient(model.first, 0), expected[0]));
   });
+}
+
+// A pass that reads one unit's parameter in two regions that are run again in the backward pass.
+TEST(Coordinator, AUnitThatTwoRecomputedRegionsShareIsReducedOnce) {
+  for (int stage : {2, 3})
+    run_ranks(2, [&](const comm::Connection& connection) {
+      Model model(world_of(connection), Stage(stage));
+      Tensor y = input_of(connection.rank());
+      for (int use = 0; use < 2; ++use)
+        y = model.coordinator.around({&model.first}, BackwardNeeds::values, y, [&](const Tensor& x) {
+          return alst::checkpoint(
+              [&](const std::vector<Tensor>& in, alst::Kept&) -> std::vector<Tensor> {
+                return {Model::layer(in[0], model.first.parameter(0))};
+              },
+              {x})[0];
+        });
+      torch::autograd::backward({y.sum()});
+      model.coordinator.end_pass();
+      EXPECT_EQ(model.first.group().traffic().bytes(comm::Collective::reduce_scatter),
+                model.first.gradient_elements() * 8 / 2);
+      model.finish();
+      Tensor w = Model::weight(0).requires_grad_(true);
+      for (int64_t rank = 0; rank < 2; ++rank)
+        torch::autograd::backward({Model::layer(Model::layer(input_of(rank), w), w).sum()});
+      EXPECT_LT((tests::whole_gradient(model.first, 0) - w.grad()).abs().max().item<double>(), 1e-13);
+    });
 }
 
 // What `around` may be told, and what it finds out by itself, about a parameter of another unit.

@@ -263,6 +263,29 @@ TEST_F(Kinds, FrozenParametersHaveNoGradientAndNoState) {
   });
 }
 
+// Of one element, of half a block and one, and of many pieces; buffers hold the least.
+TEST_F(Kinds, SizesThatFitNoBuffer) {
+  for (int64_t ranks : {1, 2})
+    run_ranks(ranks, [&](const comm::Connection& connection) {
+      const Setting s{.schedule = {.read_ahead_size = 1},
+                      .parameters_on = Residence::disk,
+                      .optimizer_on = Residence::disk};
+      Unit unit("layer", {{"one", {1}}, {"some", {513}}, {"many", {1'000'000}}}, options(s, at::kFloat),
+                world_of(connection), memory(s));
+      AdamW optimizer({&unit}, {.elements = 1, .ahead = 0});
+      for (int step = 0; step < 2; ++step) {
+        for (size_t i = 0; i < unit.size(); ++i)
+          unit.place(i).flat->collect(i, at::ones({unit.spec(i).numel()}));
+        unit.start_reduction();
+        unit.finish_gradients();
+        EXPECT_NEAR(gradient_norm({&unit}, unit.group()), double(ranks) * std::sqrt(1'000'514.0), 1);
+        optimizer.step(decayed_and_not({.learning_rate = 0.5, .weight_decay = 0}), 1);
+      }
+      for (size_t i = 0; i < unit.size(); ++i)  // AdamW moves by its rate where gradients do not change
+        EXPECT_LT((tests::whole_value(unit, i) + 1).abs().max().item<double>(), 1e-5) << unit.spec(i).name;
+    });
+}
+
 TEST_F(Kinds, ADiskMovesTheShardsAndTheStates) {
   run_ranks(2, [&](const comm::Connection& connection) {
     const Setting s{.schedule = {.prefetch_bucket_size = 0, .read_ahead_size = 0, .max_reuse_distance = 0},

@@ -10,6 +10,7 @@
 
 #include "trireme/comm/backend.h"
 #include "trireme/comm/reason.h"
+#include "trireme/comm/watch.h"
 #include "trireme/core/check.h"
 
 namespace trireme::comm {
@@ -20,6 +21,7 @@ struct Connection::State {
   c10::Device device;
   std::chrono::milliseconds timeout;
   bool local;
+  std::shared_ptr<const Watch> watch;
   // How many groups of a name and first rank there were: keys in the store are never used twice.
   std::map<std::pair<std::string, int64_t>, int64_t> groups = {};
 };
@@ -71,11 +73,22 @@ void meet(c10d::Store& store, const std::vector<int64_t>& ranks, int64_t mine,
   }
 }
 
+// With a client of the store of its own, so that neither waits for the other.
+std::shared_ptr<const Watch> start_watch(const c10::intrusive_ptr<c10d::Store>& store, int64_t rank,
+                                         int64_t size, bool store_on_rank_0) {
+  Watch::Options options{.store = {}, .rank = rank, .size = size, .store_on_rank_0 = store_on_rank_0};
+  return with_context("connecting to the store again", [&] {
+    if (store && size > 1) options.store = store->clone();
+    return std::make_shared<const Watch>(options);
+  });
+}
+
 }  // namespace
 
 Connection::Connection(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size, c10::Device device,
-                       std::chrono::milliseconds timeout, bool local)
-    : state_(std::make_shared<State>(State{std::move(store), rank, size, device, timeout, local})) {}
+                       std::chrono::milliseconds timeout, bool local, bool store_on_rank_0)
+    : state_(std::make_shared<State>(State{store, rank, size, device, timeout, local,
+                                           start_watch(store, rank, size, store_on_rank_0)})) {}
 
 Connection Connection::open(const Environment& environment, c10::Device device,
                             std::chrono::milliseconds timeout) {
@@ -85,7 +98,8 @@ Connection Connection::open(const Environment& environment, c10::Device device,
                                            environment.master_address, ":", environment.port),
                          [&] { return open_store(environment, timeout); });
   const bool local = environment.local_world_size == environment.world_size;
-  return {std::move(store), environment.rank, environment.world_size, device, timeout, local};
+  return {std::move(store),           environment.rank, environment.world_size, device, timeout, local,
+          !environment.external_store};
 }
 
 int64_t Connection::rank() const { return state_->rank; }
@@ -98,8 +112,9 @@ Group Connection::group(const std::string& name, const std::vector<int64_t>& ran
   core::check_value(mine != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()),
                     "[comm] a group is made by its own ranks, named in ascending order; got group '", name,
                     "' on rank ", state_->rank);
+  const auto here = state_->watch->position().enter("connecting the ranks of group '" + name + "'");
   const int size = int(ranks.size()), rank = int(mine - ranks.begin());
-  if (size == 1) return Group(name, c10::make_intrusive<c10d::ProcessGroup>(rank, size));
+  if (size == 1) return Group(name, c10::make_intrusive<c10d::ProcessGroup>(rank, size), state_->watch);
   return with_context(core::concatenate("connecting the ", size, " ranks of group '", name, "'"), [&] {
     auto store = c10::make_intrusive<c10d::PrefixStore>(
         core::concatenate("trireme/", name, "/", ranks.front(), "/", state_->groups[{name, ranks.front()}]++),
@@ -113,7 +128,7 @@ Group Connection::group(const std::string& name, const std::vector<int64_t>& ran
       group->setBackend(c10::DeviceType::CUDA, Kind::NCCL, make_nccl_backend(options));
       group->setDefaultBackend(Kind::NCCL);
     }
-    return Group(name, group);
+    return Group(name, group, state_->watch);
   });
 }
 

@@ -18,7 +18,8 @@ class Store;
 
 namespace trireme::comm {
 
-/// Cheap to copy; copies share one store.
+/// Cheap to copy; copies share one store. From its start until the last copy and group are gone, the other
+/// ranks can see what this one does (`Group::position`).
 class Connection {
  public:
   /// Finds the other ranks through the store that `environment` names; rank 0 serves it unless whoever
@@ -28,8 +29,9 @@ class Connection {
                          std::chrono::milliseconds timeout);
 
   /// Over a store that the caller has, such as one shared by threads. `local`: all ranks are on this machine.
+  /// `store_on_rank_0`: it ends with rank 0.
   Connection(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size, c10::Device device,
-             std::chrono::milliseconds timeout, bool local);
+             std::chrono::milliseconds timeout, bool local, bool store_on_rank_0 = false);
 
   int64_t rank() const;
   int64_t size() const;

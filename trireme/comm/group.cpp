@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "trireme/comm/watch.h"
 #include "trireme/core/check.h"
 
 namespace trireme::comm {
@@ -17,6 +18,7 @@ struct Group::State {
   c10::intrusive_ptr<c10d::ProcessGroup> process_group;  // null: a group of one
   int64_t rank = 0, size = 1;
   Traffic traffic;
+  std::shared_ptr<const Watch> watch;
 };
 
 namespace {
@@ -55,13 +57,20 @@ int64_t binomial_children(int64_t virtual_rank, int64_t size) {
 
 }  // namespace
 
-Group::Group() : state_(std::make_shared<State>()) {}
+Group::Group() : state_(std::make_shared<State>()) {
+  state_->watch = std::make_shared<Watch>(Watch::Options{});
+}
 
-Group::Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group)
+Group::Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group,
+             std::shared_ptr<const Watch> watch)
     : state_(std::make_shared<State>()) {
   state_->name = std::move(name);
   state_->rank = process_group->getRank();
   state_->size = process_group->getSize();
+  state_->watch =
+      watch
+          ? std::move(watch)
+          : std::make_shared<Watch>(Watch::Options{.store = {}, .rank = state_->rank, .size = state_->size});
   if (state_->size > 1) state_->process_group = std::move(process_group);
 }
 
@@ -69,11 +78,12 @@ int64_t Group::rank() const { return state_->rank; }
 int64_t Group::size() const { return state_->size; }
 const std::string& Group::name() const { return state_->name; }
 const Traffic& Group::traffic() const { return state_->traffic; }
-std::shared_ptr<Traffic> Group::counter() const { return {state_, &state_->traffic}; }
+const Position& Group::position() const { return state_->watch->position(); }
 
-std::string Group::describe(Collective collective, std::string_view purpose) const {
-  return core::concatenate(name_of(collective), " of group '", name(), "' (rank ", rank(), " of ", size(),
-                           ") for ", purpose);
+Pending::Context Group::context(Collective collective, std::string_view purpose) const {
+  return {.description = core::concatenate(name_of(collective), " of group '", name(), "' for ", purpose),
+          .traffic = {state_, &state_->traffic},
+          .watch = state_->watch};
 }
 
 Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArrayRef sent,
@@ -83,7 +93,7 @@ Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArra
   auto received_bytes = scaled(received, row_bytes(output, total(received)));
   state_->traffic.add(collective, total(sent_bytes) - sent_bytes[size_t(rank())]);
   auto work = state_->process_group->all_to_all_single(output_bytes, input_bytes, received_bytes, sent_bytes);
-  return {std::move(work), input, output, describe(collective, purpose), counter()};
+  return {std::move(work), input, output, context(collective, purpose)};
 }
 
 Pending Group::all_to_all_async(const Tensor& input, at::IntArrayRef sent, at::IntArrayRef received,
@@ -134,7 +144,7 @@ Pending Group::all_gather_into_async(const Tensor& whole, const Tensor& part,
   state_->traffic.add(Collective::all_gather, int64_t(mine.nbytes()) * (size() - 1));
   Tensor target_bytes = as_bytes(target), mine_bytes = as_bytes(mine);
   auto work = state_->process_group->all_gather_single(target_bytes, mine_bytes);
-  return {std::move(work), mine, whole, describe(Collective::all_gather, purpose), counter()};
+  return {std::move(work), mine, whole, context(Collective::all_gather, purpose)};
 }
 
 Tensor Group::all_gather_into(const Tensor& whole, const Tensor& part, std::string_view purpose) const {
@@ -160,7 +170,7 @@ Pending Group::reduce_scatter_async(const Tensor& whole, at::ScalarType sum_dtyp
     Tensor part = at::empty({whole.numel() / size()}, mine.options());
     state_->traffic.add(Collective::reduce_scatter, int64_t(part.nbytes()) * (size() - 1));
     auto work = state_->process_group->reduce_scatter_single(part, mine);
-    return {std::move(work), mine, part, describe(Collective::reduce_scatter, purpose), counter()};
+    return {std::move(work), mine, part, context(Collective::reduce_scatter, purpose)};
   }
   // gloo's own sends as much as an all-reduce and adds up in the tensor's dtype.
   if (c10::elementSize(sum_dtype) < c10::elementSize(mine.scalar_type())) mine = mine.to(sum_dtype);
@@ -185,8 +195,8 @@ Pending Group::all_reduce_async(const Tensor& tensor, std::string_view purpose, 
   options.reduceOp = reduction == Reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
   std::vector<Tensor> tensors{contiguous};
   auto work = state_->process_group->allreduce(tensors, options);
-  return {std::move(work), contiguous,           contiguous, describe(Collective::all_reduce, purpose),
-          counter(),       write_back_to(tensor)};
+  return {std::move(work), contiguous, contiguous, context(Collective::all_reduce, purpose),
+          write_back_to(tensor)};
 }
 
 Tensor Group::all_reduce(const Tensor& tensor, std::string_view purpose, Reduction reduction) const {
@@ -205,8 +215,8 @@ Pending Group::broadcast_async(const Tensor& tensor, int64_t root, std::string_v
   options.rootRank = root;
   std::vector<Tensor> tensors{as_bytes(contiguous)};
   auto work = state_->process_group->broadcast(tensors, options);
-  return {std::move(work), contiguous,           contiguous, describe(Collective::broadcast, purpose),
-          counter(),       write_back_to(tensor)};
+  return {std::move(work), contiguous, contiguous, context(Collective::broadcast, purpose),
+          write_back_to(tensor)};
 }
 
 Tensor Group::broadcast(const Tensor& tensor, int64_t root, std::string_view purpose) const {
@@ -215,7 +225,7 @@ Tensor Group::broadcast(const Tensor& tensor, int64_t root, std::string_view pur
 
 void Group::barrier(std::string_view purpose) const {
   if (size() == 1) return;
-  Pending(state_->process_group->barrier(), {}, {}, describe(Collective::barrier, purpose), counter()).wait();
+  Pending(state_->process_group->barrier(), {}, {}, context(Collective::barrier, purpose)).wait();
 }
 
 }  // namespace trireme::comm

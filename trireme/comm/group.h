@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "trireme/comm/pending.h"
+#include "trireme/comm/position.h"
 #include "trireme/comm/traffic.h"
 
 namespace c10d {
@@ -29,19 +30,23 @@ enum class Reduction { sum, max };
 /// see collectives.h for the differentiable forms.
 ///
 /// Errors: `core::ValueError` for shapes that break a rule; `core::CommunicationError` when the time limit
-/// passes or another rank has ended.
+/// passes or another rank has ended, which says where all ranks are.
 class Group {
  public:
   /// A group of one.
   Group();
 
-  /// `name` is what errors and metrics call the group. Takes a share of `process_group`.
-  Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group);
+  /// `name` is what errors and metrics call the group. Takes a share of `process_group`, and of `watch`,
+  /// without which the error of a wait that fails tells of this rank alone.
+  Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group,
+        std::shared_ptr<const Watch> watch = nullptr);
 
   int64_t rank() const;
   int64_t size() const;
   const std::string& name() const;
   const Traffic& traffic() const;
+  /// What this rank does, for the ranks that wait for it: the same for all groups of a connection.
+  const Position& position() const;
 
   /// `parts` [P, ...]: row p goes to rank p. Returns [P, ...]: row p came from rank p. Its own inverse.
   at::Tensor all_to_all(const at::Tensor& parts, std::string_view purpose) const;
@@ -87,8 +92,7 @@ class Group {
 
  private:
   struct State;
-  std::shared_ptr<Traffic> counter() const;
-  std::string describe(Collective collective, std::string_view purpose) const;
+  Pending::Context context(Collective collective, std::string_view purpose) const;
   Pending move_bytes(const at::Tensor& input, const at::Tensor& output, at::IntArrayRef sent,
                      at::IntArrayRef received, Collective collective, std::string_view purpose) const;
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "trireme/comm/reason.h"
+#include "trireme/comm/watch.h"
 #include "trireme/core/check.h"
 
 namespace trireme::comm {
@@ -35,8 +36,7 @@ class End {
 struct Pending::State {
   c10::intrusive_ptr<c10d::Work> work;
   at::Tensor input, output;
-  std::string description;
-  std::shared_ptr<Traffic> traffic;
+  Context context;
   Finish finish;
   Clock::time_point begin = Clock::now();
   std::shared_ptr<End> end = std::make_shared<End>();
@@ -47,10 +47,10 @@ Pending::Pending(at::Tensor result) : state_(std::make_shared<State>()) {
   state_->end->set(state_->begin);
 }
 
-Pending::Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output,
-                 std::string description, std::shared_ptr<Traffic> traffic, Finish finish)
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output, Context context,
+                 Finish finish)
     : state_(std::make_shared<State>(State{std::move(work), std::move(input), std::move(output),
-                                           std::move(description), std::move(traffic), std::move(finish)})) {
+                                           std::move(context), std::move(finish)})) {
   if (!state_->output.defined() || !state_->output.is_cpu())
     return;  // a device's work ends later than its call
   if (const auto future = state_->work->getFuture())
@@ -69,15 +69,16 @@ bool Pending::is_done() const { return !state_->work || state_->work->isComplete
 at::Tensor Pending::wait() {
   if (!state_->work) return state_->output;
   const auto start = Clock::now();
+  const Watch& watch = *state_->context.watch;
+  auto waiting = watch.position().wait_in(state_->context.description);
   try {
     state_->work->wait();
   } catch (const std::exception& error) {
-    throw core::CommunicationError(core::concatenate("[comm] ", state_->description,
-                                                     " did not finish: ", reason_of(error),
-                                                     "; see which rank ended or waits elsewhere"));
+    throw core::CommunicationError(watch.diagnose(reason_of(error)));
   }
+  waiting = {};
   const auto now = Clock::now();
-  state_->traffic->add_wait(now - start);
+  state_->context.traffic->add_wait(now - start);
   state_->end->set_if_unknown(now);
   if (state_->finish) state_->output = state_->finish(state_->output);
   state_->work.reset();

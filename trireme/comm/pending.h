@@ -16,6 +16,8 @@ class Work;
 
 namespace trireme::comm {
 
+class Watch;
+
 /// What an asynchronous collective returns. Keeps its inputs and outputs alive until it is done, so dropping
 /// it without waiting is safe. Copies share one state.
 class Pending {
@@ -26,10 +28,15 @@ class Pending {
   /// Makes the result from what arrived; runs once, inside the first `wait`.
   using Finish = std::function<at::Tensor(const at::Tensor&)>;
 
-  /// `description` says which collective, of which group, for what; `traffic` is told how long was waited.
+  struct Context {
+    std::string description;             ///< which collective, of which group, for what
+    std::shared_ptr<Traffic> traffic;    ///< is told how long was waited
+    std::shared_ptr<const Watch> watch;  ///< is told of the wait, and asked why it was in vain
+  };
+
   /// Without `finish` the result is `output`.
-  Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output, std::string description,
-          std::shared_ptr<Traffic> traffic, Finish finish = {});
+  Pending(c10::intrusive_ptr<c10d::Work> work, at::Tensor input, at::Tensor output, Context context,
+          Finish finish = {});
 
   /// The same collective, whose result is `finish` of this one's.
   Pending then(Finish finish) &&;
@@ -43,7 +50,8 @@ class Pending {
   core::Interval interval() const;
 
   /// The result, usable on the current stream. May be called again.
-  /// Throws `core::CommunicationError` when the time limit passes or another rank has ended.
+  /// Throws `core::CommunicationError` when the time limit passes or another rank has ended: the text says
+  /// where every rank is.
   at::Tensor wait();
 
  private:

@@ -11,8 +11,9 @@ std::string reason_of(const std::exception& error) {
   // "[/path/of/gloo/pair.cc:123] what happened"
   if (const auto end = text.find(".cc:"); text.starts_with('[') && end != text.npos)
     if (const auto bracket = text.find("] ", end); bracket != text.npos) text = text.substr(bracket + 2);
-  for (const char* advice : {". This may indicate", " GLHF"})
+  for (const char* advice : {". This may indicate", ". This is typically", " GLHF"})
     if (const auto end = text.find(advice); end != text.npos) text = text.substr(0, end);
+  if (text == "Application timeout caused pair closure") return "another collective of the group timed out";
   return text;
 }
 

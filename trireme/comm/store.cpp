@@ -2,6 +2,9 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "trireme/comm/diagnosis.h"
+#include "trireme/comm/watch.h"
+
 namespace trireme::comm {
 
 struct StoreServer::State {
@@ -21,5 +24,10 @@ StoreServer::StoreServer(StoreServer&&) noexcept = default;
 StoreServer& StoreServer::operator=(StoreServer&&) noexcept = default;
 
 int StoreServer::port() const { return state_->store->getPort(); }
+
+std::string StoreServer::last_seen(int64_t rank) const {
+  const auto last = last_heartbeat(*state_->store, rank);
+  return last ? comm::last_seen(*last, seconds_since_1970()) : "";
+}
 
 }  // namespace trireme::comm

@@ -1,7 +1,9 @@
 // The key-value store through which ranks find each other.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 namespace trireme::comm {
 
@@ -16,6 +18,10 @@ class StoreServer {
   StoreServer& operator=(StoreServer&&) noexcept;
 
   int port() const;
+
+  /// Where a rank was when it was last heard from: "last heard from 0.3 s ago, in step 12, backward"; empty
+  /// where it never was. Of ranks whose keys in the store have no prefix, as those of our launcher have none.
+  std::string last_seen(int64_t rank) const;
 
  private:
   struct State;

@@ -158,4 +158,8 @@ WeightPlan plan_weight_files(const std::vector<core::TensorSpec>& tensors, int64
 
 std::map<std::string, std::string> weight_file_metadata() { return {{"format", "pt"}}; }
 
+std::filesystem::path partial_directory(const std::filesystem::path& directory) {
+  return directory.string() + ".partial";
+}
+
 }  // namespace trireme::model

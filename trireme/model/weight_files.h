@@ -77,4 +77,8 @@ WeightPlan plan_weight_files(const std::vector<core::TensorSpec>& tensors, int64
 /// The metadata with which Transformers expects its safetensors files to be written.
 std::map<std::string, std::string> weight_file_metadata();
 
+/// Where the files of a `directory` are written until all are whole. A rank that is killed meanwhile leaves
+/// it behind.
+std::filesystem::path partial_directory(const std::filesystem::path& directory);
+
 }  // namespace trireme::model

@@ -128,14 +128,21 @@ void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::pa
       std::filesystem::copy_file(from / name, to / name, std::filesystem::copy_options::overwrite_existing);
 }
 
-// A directory that is filled aside and then takes the place of another.
+// A directory that is filled aside and then takes the place of another; removed where it never does.
 class DirectoryAside {
  public:
   explicit DirectoryAside(std::filesystem::path target)
-      : target_(std::move(target)), aside_(target_.string() + ".partial") {
+      : target_(std::move(target)), aside_(partial_directory(target_)) {
     std::filesystem::remove_all(aside_);
     std::filesystem::create_directories(aside_);
   }
+  ~DirectoryAside() {
+    std::error_code ignored;
+    std::filesystem::remove_all(aside_, ignored);
+  }
+  DirectoryAside(const DirectoryAside&) = delete;
+  DirectoryAside& operator=(const DirectoryAside&) = delete;
+
   const std::filesystem::path& path() const { return aside_; }
   void put_in_place() {
     const std::filesystem::path old = target_.string() + ".old";

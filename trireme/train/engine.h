@@ -24,9 +24,10 @@ struct StepResult {
 class Engine {
  public:
   /// Gradients of a norm above `gradient_clipping` are scaled down to it; 0: never. `streaming`: of optimizer
-  /// states that are on a disk.
+  /// states that are on a disk. `timeline`, if given, is told of every update.
   Engine(model::Decoder& decoder, const comm::Mesh& mesh, const model::ForwardOptions& forward,
-         double gradient_clipping, const zero::Streaming& streaming = {});
+         double gradient_clipping, const zero::Streaming& streaming = {},
+         std::shared_ptr<core::Timeline> timeline = nullptr);
 
   /// Forward and backward of this rank's slices of a step's micro-batches, as many on every rank. The units
   /// then hold the step's reduced gradient, which `update` takes.

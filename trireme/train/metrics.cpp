@@ -27,7 +27,11 @@ nlohmann::ordered_json to_json(const StepReport& report) {
           {"step_seconds", report.step_seconds},
           {"tokens_per_second", report.tokens_per_second()},
           {"peak_memory_bytes", report.peak_memory_bytes},
-          {"bytes_sent", report.bytes_sent}};
+          {"bytes_sent", report.bytes_sent},
+          {"gathered_elements", report.gathered_elements},
+          {"hidden_elements", report.hidden_elements},
+          {"disk_bytes_read", report.disk_bytes_read},
+          {"disk_bytes_written", report.disk_bytes_written}};
 }
 
 MetricsWriter::MetricsWriter(const std::string& path) : path_(path) {

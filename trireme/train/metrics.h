@@ -20,6 +20,10 @@ struct StepReport {
   int64_t peak_memory_bytes = 0;  ///< of this rank, or of the rank that has most
   std::map<std::string, std::map<std::string, int64_t>>
       bytes_sent;  ///< this rank's: collective -> group -> bytes
+  /// This rank's, of stage 3: elements that were gathered for a use, and of these what had arrived before.
+  int64_t gathered_elements = 0, hidden_elements = 0;
+  /// This rank's, of states that are kept on a disk.
+  int64_t disk_bytes_read = 0, disk_bytes_written = 0;
 
   /// 0 where no time passed.
   double tokens_per_second() const { return step_seconds > 0 ? double(tokens) / step_seconds : 0; }

@@ -46,4 +46,18 @@ Offload::Offload(const Options& options, c10::Device device, const std::shared_p
       open(options.zero.parameters, options.timeout_seconds, behind, memory_.pool, timeline);
 }
 
+int64_t Offload::bytes_read() const {
+  int64_t sum = 0;
+  for (const auto& disk : {memory_.parameter_disk, memory_.optimizer_disk})
+    sum += disk ? disk->bytes_read() : 0;
+  return sum;
+}
+
+int64_t Offload::bytes_written() const {
+  int64_t sum = 0;
+  for (const auto& disk : {memory_.parameter_disk, memory_.optimizer_disk})
+    sum += disk ? disk->bytes_written() : 0;
+  return sum;
+}
+
 }  // namespace trireme::train

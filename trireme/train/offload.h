@@ -21,6 +21,10 @@ class Offload {
   const zero::Memory& memory() const { return memory_; }
   const zero::Streaming& streaming() const { return streaming_; }
 
+  /// Of both disks, since they were opened.
+  int64_t bytes_read() const;
+  int64_t bytes_written() const;
+
  private:
   zero::Streaming streaming_;
   zero::Memory memory_;

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "trireme/core/check.h"
+#include "trireme/model/weight_files.h"
 
 namespace trireme::train {
 namespace {
@@ -53,6 +54,11 @@ void make_output(const Options& options) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0) refuse(directory, reason(errno));
   for (const char* file : {kRecord, "metrics.jsonl"}) check_entry(directory / file, false);
   check_entry(model_directory(options), true);
+}
+
+void discard_partial_model(const Options& options) {
+  std::error_code ignored;
+  fs::remove_all(model::partial_directory(model_directory(options)), ignored);
 }
 
 void record_options(const Options& options, int64_t world_size) {

@@ -20,6 +20,9 @@ void check_output(const Options& options);
 /// one rank.
 void make_output(const Options& options);
 
+/// Removes what a rank that was killed while it saved has left behind, if anything.
+void discard_partial_model(const Options& options);
+
 /// Writes `output`/options.json: everything that the run was told, defaults filled in, the train batch size
 /// that follows from `world_size` ranks among it. `read_options` reads it again. Throws `ValueError` where it
 /// cannot be written.

@@ -256,25 +256,47 @@ class Reporter {
   bool told_of_no_tokens_ = false;
 };
 
-void take_steps(const Options& options, const comm::Mesh& mesh, Engine& engine, Batches& batches,
-                c10::Device device, Reporter* reporter) {
+// What this rank has moved so far; a step's report holds what was added.
+struct Moved {
+  zero::Coordinator::Statistics gathers;
+  int64_t read, written;
+};
+
+Moved moved(model::Decoder& decoder, const Offload& offload) {
+  return {decoder.coordinator().statistics(), offload.bytes_read(), offload.bytes_written()};
+}
+
+void add_moved(const Moved& before, const Moved& after, StepReport& report) {
+  report.gathered_elements = after.gathers.gathered_elements - before.gathers.gathered_elements;
+  report.hidden_elements = after.gathers.hidden_elements - before.gathers.hidden_elements;
+  report.disk_bytes_read = after.read - before.read;
+  report.disk_bytes_written = after.written - before.written;
+}
+
+void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& decoder,
+                const Offload& offload, Engine& engine, Batches& batches, c10::Device device,
+                Reporter* reporter) {
   for (int64_t step = 0; step < options.steps; ++step) {
+    const auto here = mesh.world.position().enter(core::concatenate("step ", step + 1));
     const auto start = Clock::now();
     const auto sent_before = bytes_sent(mesh);
+    const auto moved_before = moved(decoder, offload);
     const auto beta = betas(options.scheduler, step, options.optimizer.betas);
     const double rate = learning_rate(options.scheduler, step);
     const auto result = engine.step(batches.of_step(step), groups(options.optimizer, rate, beta));
     const auto sent = difference(bytes_sent(mesh), sent_before);
     const int64_t peak = largest_peak(mesh, device);
     if (!reporter) continue;
-    reporter->report({.step = step + 1,
+    StepReport report{.step = step + 1,
                       .loss = result.loss,
                       .grad_norm = result.gradient_norm,
                       .learning_rate = rate,
                       .tokens = result.targets,
                       .step_seconds = std::chrono::duration<double>(Clock::now() - start).count(),
                       .peak_memory_bytes = peak,
-                      .bytes_sent = sent});
+                      .bytes_sent = sent};
+    add_moved(moved_before, moved(decoder, offload), report);
+    reporter->report(report);
   }
 }
 
@@ -305,6 +327,7 @@ void train(const Options& options, const comm::Environment& environment, const s
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
   const auto connection = comm::Connection::open(environment, device, timeout);
   const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);
+  auto here = mesh.world.position().enter("start");
   const auto events = timeline.empty() ? nullptr : std::make_shared<core::Timeline>();
   const auto origin = Clock::now();
   const Offload offload(options, device, events);
@@ -318,15 +341,18 @@ void train(const Options& options, const comm::Environment& environment, const s
   else
     model::load_weights(decoder, model::WeightFiles::open(options.model.path));
   Batches batches(options, mesh, config.vocabulary_size, device);
-  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping, offload.streaming());
+  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping, offload.streaming(),
+                events);
 
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {
     record_options(options, environment.world_size);
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
-  take_steps(options, mesh, engine, batches, device, reporter.get());
+  here = {};
+  take_steps(options, mesh, decoder, offload, engine, batches, device, reporter.get());
   if (events) collect_timeline(*events, origin, mesh.world, timeline);
+  here = mesh.world.position().enter("save");
   const auto saved = model_directory(options);
   model::save_weights(decoder, saved, options.model.path);
   mesh.world.barrier("the end of the run");

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "trireme/core/check.h"
 
@@ -18,7 +19,9 @@ std::vector<AdamWOptions> decayed_and_not(const AdamWOptions& options) {
   return {options, undecayed};
 }
 
-AdamW::AdamW(const std::vector<Unit*>& units, const Streaming& streaming) : ahead_(streaming.ahead) {
+AdamW::AdamW(const std::vector<Unit*>& units, const Streaming& streaming,
+             std::shared_ptr<core::Timeline> timeline)
+    : ahead_(streaming.ahead), timeline_(std::move(timeline)) {
   core::check_value(!units.empty(), "[zero] an optimizer needs at least one unit; got none");
   core::check_value(streaming.elements > 0 && streaming.ahead >= 0,
                     "[zero] states stream in pieces of at least one element; got pieces of ",
@@ -61,6 +64,7 @@ void AdamW::step(const std::vector<AdamWOptions>& groups, double gradient_scale)
   std::deque<Incoming> incoming;
   size_t next = 0;
   for (size_t i = 0; i < pieces_.size(); ++i) {
+    const auto here = pieces_[i].unit->group().position().enter("unit '" + pieces_[i].unit->name() + "'");
     while (next < pieces_.size() && next <= i + size_t(ahead_)) incoming.push_back(start(pieces_[next++]));
     update(pieces_[i], std::move(incoming.front()), groups, gradient_scale);
     incoming.pop_front();
@@ -81,6 +85,7 @@ void AdamW::update(const Piece& piece, Incoming incoming, const std::vector<Adam
                    double gradient_scale) {
   Tensor gradient = incoming.gradient.wait(), master = incoming.master.wait(), first = incoming.first.wait(),
          second = incoming.second.wait();
+  const auto begin_of_update = std::chrono::steady_clock::now();
   if (step_.device() != master.device()) step_ = step_.to(master.device());
   if (gradient_scale != 1) gradient.mul_(gradient_scale);
   const int64_t begin = piece.flat->optimizer_range().begin + piece.first;
@@ -93,6 +98,9 @@ void AdamW::update(const Piece& piece, Incoming incoming, const std::vector<Adam
                       /*max_exp_avg_sqs=*/{}, {step_}, o.learning_rate, o.beta1, o.beta2, o.weight_decay,
                       o.eps, /*amsgrad=*/false, /*maximize=*/false);
   }
+  if (timeline_)
+    timeline_->add("compute", "update of " + piece.unit->name(),
+                   {begin_of_update, std::chrono::steady_clock::now()});
   piece.flat->gradient().give_back(std::move(gradient));
   piece.flat->write_back_master(piece.first, std::move(master));
   piece.moments->first->write_back(piece.first, std::move(first));

@@ -10,6 +10,7 @@
 
 #include "trireme/comm/group.h"
 #include "trireme/core/stored_tensor.h"
+#include "trireme/core/timeline.h"
 #include "trireme/zero/unit.h"
 
 namespace trireme::zero {
@@ -36,7 +37,9 @@ struct Streaming {
 /// dtype and where the units' options keep optimizer states. The units must outlive it.
 class AdamW {
  public:
-  explicit AdamW(const std::vector<Unit*>& units, const Streaming& streaming = {});
+  /// `timeline`, if given, is told of every update.
+  explicit AdamW(const std::vector<Unit*>& units, const Streaming& streaming = {},
+                 std::shared_ptr<core::Timeline> timeline = nullptr);
 
   /// Updates the masters from the gradients and publishes them; gradients are cleared. Call after
   /// `finish_gradients` of every unit. Gradients are taken times `gradient_scale`. A parameter takes the
@@ -71,6 +74,7 @@ class AdamW {
   std::vector<std::unique_ptr<Moments>> moments_;
   std::vector<Piece> pieces_;
   int64_t ahead_;
+  std::shared_ptr<core::Timeline> timeline_;
   at::Tensor step_;  // [], what the fused kernel reads
   int64_t steps_ = 0;
 };

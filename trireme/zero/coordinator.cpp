@@ -158,6 +158,7 @@ void Coordinator::hold(Unit& unit) {
   auto& use = use_of(unit);
   unit.begin_use();
   if (use.holds++ > 0) return;
+  use.here = unit.group().position().enter("unit '" + unit.name() + "'");
   if (unit.is_partitioned()) {
     if (const std::string fault = trace_.visit(unit); !fault.empty()) {
       report(fault);
@@ -178,6 +179,7 @@ void Coordinator::let_go(Unit& unit, std::string_view pass) {
   auto& use = use_of(unit);
   unit.end_use();
   if (--use.holds > 0) return;
+  use.here = {};
   note("compute", pass, unit, {use.entered, Clock::now()});
   if (!unit.is_partitioned() || unit.is_used()) return;
   if (live_parameters() > schedule_.max_live_parameters || !is_used_soon(unit)) unit.release();

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trireme/comm/position.h"
 #include "trireme/core/timeline.h"
 #include "trireme/zero/schedule.h"
 #include "trireme/zero/trace.h"
@@ -90,6 +91,7 @@ class Coordinator : private ParameterReader {
     bool touched = false;        // did this backward pass reach it?
     bool ahead = false;          // gathered ahead, not used yet
     std::chrono::steady_clock::time_point entered;  // by the first of the holds
+    comm::Position::Scope here;                     // says so, while there are holds
   };
   // A forward pass that is inside its units now.
   struct Frame {
