@@ -16,7 +16,7 @@ at::Tensor empty_blocks(int64_t numel, at::ScalarType dtype, bool pinned) {
   const int64_t bytes = round_up_to_alignment(numel * size);
   at::Tensor raw =
       at::empty({bytes + kAlignment}, at::TensorOptions(at::kByte).device(at::kCPU).pinned_memory(pinned));
-  const int64_t over = int64_t(reinterpret_cast<uintptr_t>(raw.data_ptr()) % uintptr_t(kAlignment));
+  const auto over = int64_t(reinterpret_cast<uintptr_t>(raw.data_ptr()) % uintptr_t(kAlignment));
   return raw.narrow(0, over == 0 ? 0 : kAlignment - over, bytes).view(dtype).narrow(0, 0, numel);
 }
 

@@ -36,7 +36,7 @@ struct ZeroOptions {
 /// Reads the object under "zero_optimization" of `options`. Throws as `parse_options`.
 ZeroOptions read_zero_options(const ObjectReader& options);
 
-nlohmann::json zero_options_to_json(const ZeroOptions& options);
+nlohmann::json zero_options_to_json(const ZeroOptions& zero);
 
 /// Throws `ValueError` where a directory that options name is none.
 void check_offload_paths(const ZeroOptions& options);

@@ -118,7 +118,17 @@ void FlatParameters::make_values(const Memory& memory) {
     master_ = make_state("the masters of unit '" + unit_ + "'");
   else
     master_ = options_.partitions_optimizer() ? shard_ : std::make_shared<core::StoredTensor>(flat_);
-  gradient_ = make_state("the gradients of unit '" + unit_ + "'");
+  if (!reuses_collected()) gradient_ = make_state("the gradients of unit '" + unit_ + "'");
+}
+
+// Under stage 1 the reduced gradient takes the place of the whole one, unit by unit.
+bool FlatParameters::reuses_collected() const {
+  return accumulates_whole() && options_.partitions_optimizer() && !optimizer_disk_;
+}
+
+core::StoredTensor& FlatParameters::gradient() {
+  core::check_internal(gradient_ != nullptr, "[zero] unit '", unit_, "' has no gradient yet");
+  return *gradient_;
 }
 
 void FlatParameters::make_parameters() {
@@ -349,8 +359,10 @@ void FlatParameters::finish_gradients() {
   if (accumulates_whole()) {
     const std::string purpose = "the gradient of unit '" + unit_ + "'";
     Tensor whole = take_collected();
-    add_gradient(options_.partitions_optimizer() ? group_.reduce_scatter(whole, master_dtype(), purpose)
-                                                 : group_.all_reduce(whole, purpose));
+    Tensor mine = options_.partitions_optimizer() ? group_.reduce_scatter(whole, master_dtype(), purpose)
+                                                  : group_.all_reduce(whole, purpose);
+    if (reuses_collected()) gradient_ = std::make_unique<core::StoredTensor>(mine.to(optimizer_device()));
+    add_gradient(mine);
   } else if (!has_sum_) {
     gradient_->clear();
     disk_square_ = at::zeros({}, at::kDouble);
@@ -361,6 +373,7 @@ void FlatParameters::finish_gradients() {
 void FlatParameters::clear_gradients() {
   has_sum_ = false;
   finished_ = false;
+  if (reuses_collected()) gradient_.reset();
 }
 
 Tensor FlatParameters::gradient_square() const {

@@ -98,7 +98,7 @@ class FlatParameters {
 
   /// The reduced gradient of `optimizer_range()`, in fp32 or wider, between `finish_gradients` and
   /// `clear_gradients`. The optimizer may change it.
-  core::StoredTensor& gradient() { return *gradient_; }
+  core::StoredTensor& gradient();
 
   // The optimizer's side.
 
@@ -139,6 +139,7 @@ class FlatParameters {
   at::Tensor& collecting();
   at::Tensor take_collected();
   void add_gradient(const at::Tensor& mine);
+  bool reuses_collected() const;
   std::string partitioned_message(size_t index) const;
 
   std::string unit_;
