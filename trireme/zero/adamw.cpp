@@ -108,15 +108,14 @@ void AdamW::update(const Piece& piece, Incoming incoming, const std::vector<Adam
 }
 
 double gradient_norm(const std::vector<Unit*>& units, const comm::Group& world) {
-  Tensor square = at::zeros({}, at::kDouble);
+  Tensor square = at::zeros({}, at::TensorOptions(at::kDouble).device(units.at(0)->options().device));
   bool partitioned = false;
   for (const Unit* unit : units)
     for (const auto& flat : unit->flats()) {
       if (!flat->is_trainable()) continue;
-      square.add_(flat->gradient_square());
+      square.add_(flat->gradient_square().to(square.device()));
       partitioned = unit->options().partitions_optimizer();
     }
-  square = square.to(units.at(0)->options().device);
   if (partitioned) world.all_reduce(square, "the gradient norm");
   return square.sqrt_().item<double>();
 }

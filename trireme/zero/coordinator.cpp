@@ -149,7 +149,8 @@ void Coordinator::note(std::string_view lane, std::string_view what, const Unit&
 void Coordinator::wait_gathered(Unit& unit) {
   const auto needed = Clock::now();
   const auto interval = unit.wait_gathered();
-  note("gather", "", unit, interval);
+  if (interval.end != core::Interval{}.end)
+    note("gather", "", unit, interval);  // one rank alone sends nothing
   statistics_.gathered_elements += unit.gathered_elements();
   if (interval.end <= needed) statistics_.hidden_elements += unit.gathered_elements();
 }

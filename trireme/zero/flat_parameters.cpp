@@ -49,7 +49,7 @@ void fill_gaps(const Tensor& flat, const FlatLayout& layout, const std::vector<b
 }
 
 Tensor sum_of_squares(const Tensor& values) {
-  return at::linalg_vector_norm(values, 2).to(at::kCPU, at::kDouble).square_();
+  return at::linalg_vector_norm(values, 2).to(at::kDouble).square_();
 }
 
 at::ScalarType narrower(at::ScalarType a, at::ScalarType b) {
@@ -265,8 +265,9 @@ core::Interval FlatParameters::wait_gathered() {
   }
   flat_ = lent(arrived, kind_.dtype);
   std::erase_if(borrowed_, [&](Tensor& buffer) {
-    if (!buffer.is_same(flat_)) pool_->give_back(buffer);
-    return !buffer.is_same(flat_);
+    if (buffer.is_alias_of(flat_)) return false;
+    pool_->give_back(buffer);
+    return true;
   });
   for (size_t i = 0; i < layout_.size(); ++i) lend_memory(parameters_[i], flat_, layout_.parameter(i).begin);
   return interval;

@@ -92,8 +92,7 @@ class FlatParameters {
   /// Is the gradient finished, and not yet cleared?
   bool has_gradient() const { return finished_; }
 
-  /// The sum of the squares of the finished gradient's elements in `optimizer_range()`: [] in fp64, on the
-  /// host.
+  /// The sum of the squares of the finished gradient's elements in `optimizer_range()`: [] in fp64.
   at::Tensor gradient_square() const;
 
   /// The reduced gradient of `optimizer_range()`, in fp32 or wider, between `finish_gradients` and
