@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
@@ -37,6 +38,27 @@ TEST(Timeline, IsChromesTraceOfEveryRank) {
   EXPECT_THAT(seen, ::testing::ElementsAre("M rank 0", "M gather", "layer \"0\" @0.0 10.0+20.0", "M compute",
                                            "forward of layer @0.1 30.0+15.0", "layer 1 @0.0 31.0+9.0",
                                            "M rank 1", "M compute", "forward @1.0 0.0+1.0"));
+}
+
+TEST(Timeline, DrawsOverlappingEventsInRowsOfTheirOwn) {
+  const std::chrono::steady_clock::time_point origin{};
+  const auto at = [&](int64_t begin, int64_t end) {
+    return Interval{origin + std::chrono::microseconds(begin), origin + std::chrono::microseconds(end)};
+  };
+  Timeline timeline;
+  timeline.add("offload", "c", at(12, 20));  // told of in the order of their ends
+  timeline.add("offload", "a", at(0, 10));
+  timeline.add("offload", "b", at(5, 15));
+  const std::string lines = timeline.to_json_lines(0, origin);
+  std::vector<std::string> rows;
+  std::istringstream in(lines);
+  for (std::string text; std::getline(in, text);) {
+    const auto event = nlohmann::json::parse(text);
+    if (event.at("ph") == "X")
+      rows.push_back(concatenate(event.at("name").get<std::string>(), event.at("tid")));
+  }
+  EXPECT_THAT(rows, ::testing::ElementsAre("a0", "b1", "c0"));
+  EXPECT_NE(lines.find("offload 2"), lines.npos);
 }
 
 TEST(Timeline, SaysWhyItCannotBeWritten) {

@@ -173,7 +173,7 @@ TEST(Options, RefuseWrongValuesByPathRuleAndValue) {
 
 TEST(Options, RefuseImpossibleCombinations) {
   EXPECT_THAT(refusal({"fp16.enabled=true"}), AllOf(HasSubstr("fp16"), HasSubstr("bf16.enabled")));
-  EXPECT_THAT(refusal({"communication_data_type=bf16"}), HasSubstr("unless bf16.enabled is true"));
+  EXPECT_THAT(refusal({"communication_data_type=bf16"}), HasSubstr("unless bf16.enabled or torch_autocast.enabled is true"));
   EXPECT_THAT(refusal({"sequence_parallel_size=65"}), HasSubstr("got 64 tokens for 65 ranks"));
   // The default warm-up of 1000 steps is longer than the run.
   EXPECT_THAT(

@@ -98,6 +98,19 @@ TEST(GradientNorm, IsTheSameAtEveryStage) {
       });
 }
 
+// fp32 sums over so many elements would be off in the fourth digit.
+TEST(GradientNorm, IsExactOverManyElements) {
+  const int64_t count = 20'000'003;
+  Unit unit("u", {{"w", {count}}}, {}, comm::Group(), std::make_shared<core::BufferPool>());
+  at::manual_seed(1);
+  const Tensor gradient = at::randn({count});
+  const double expected = std::sqrt(gradient.to(at::kDouble).square().sum().item<double>());
+  unit.flats()[0]->collect(0, gradient);
+  unit.start_reduction();
+  unit.finish_gradients();
+  EXPECT_NEAR(gradient_norm({&unit}, comm::Group()) / expected, 1, 1e-6);
+}
+
 TEST(ClippingFactor, LeavesSmallGradientsAlone) {
   EXPECT_EQ(clipping_factor(0.5, 1), 1);
   EXPECT_EQ(clipping_factor(5, 0), 1);

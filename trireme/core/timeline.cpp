@@ -22,6 +22,12 @@ json name_event(const char* kind, int64_t rank, size_t lane, const std::string& 
   return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", lane}, {"args", {{"name", name}}}};
 }
 
+// A viewer draws a row well only where nothing in it overlaps.
+struct Row {
+  std::string lane;
+  std::chrono::steady_clock::time_point end;
+};
+
 }  // namespace
 
 void Timeline::add(std::string_view lane, std::string name, const Interval& interval) {
@@ -29,14 +35,23 @@ void Timeline::add(std::string_view lane, std::string name, const Interval& inte
 }
 
 std::string Timeline::to_json_lines(int64_t rank, std::chrono::steady_clock::time_point origin) const {
-  std::vector<std::string> lanes;
+  std::vector<Event> sorted = events_;
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Event& a, const Event& b) { return a.interval.begin < b.interval.begin; });
+  std::vector<Row> rows;
   std::string lines = line(name_event("process_name", rank, 0, concatenate("rank ", rank)));
-  for (const auto& [lane, name, interval] : events_) {
-    const auto place = std::find(lanes.begin(), lanes.end(), lane) - lanes.begin();
-    if (size_t(place) == lanes.size()) {
-      lanes.push_back(lane);
-      lines += line(name_event("thread_name", rank, size_t(place), lane));
+  for (const auto& [lane, name, interval] : sorted) {
+    const auto is_free = [&](const Row& row) { return row.lane == lane && row.end <= interval.begin; };
+    const auto found = std::find_if(rows.begin(), rows.end(), is_free);
+    const auto place = found - rows.begin();
+    if (found == rows.end()) {
+      const auto same =
+          std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return row.lane == lane; });
+      rows.push_back({lane, interval.end});
+      lines += line(name_event("thread_name", rank, size_t(place),
+                               same == 0 ? lane : concatenate(lane, " ", same + 1)));
     }
+    rows[size_t(place)].end = interval.end;
     lines += line({{"ph", "X"},
                    {"name", name},
                    {"cat", lane},

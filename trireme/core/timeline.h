@@ -18,10 +18,11 @@ struct Interval {
 /// Collects one rank's events. Not thread-safe.
 class Timeline {
  public:
-  /// Events of one `lane` ("compute", "gather", "reduction", "offload") are drawn in one row.
+  /// Events of one `lane` ("compute", "gather", "reduction", "offload") are drawn in one row, or in as many as
+  /// overlap.
   void add(std::string_view lane, std::string name, const Interval& interval);
 
-  /// The events as Chrome's trace event format has them, one a line: process `rank`, a thread for each lane,
+  /// The events as Chrome's trace event format has them, one a line: process `rank`, a thread for each row,
   /// times in microseconds since `origin`.
   std::string to_json_lines(int64_t rank, std::chrono::steady_clock::time_point origin) const;
 

@@ -47,30 +47,41 @@ bool matches(const std::string& pattern, const TensorPiece& piece) {
 template <class Change>
 void each_match(const std::vector<std::string>& patterns, std::vector<UnitPlan>& plans,
                 const Change& change) {
-  for (const auto& pattern : patterns) {
+  std::vector<bool> used(patterns.size(), false);
+  const auto is_matched = [&](const TensorPiece& piece) {
     bool found = false;
-    for (auto& plan : plans)
-      for (auto& parameter : plan.parameters) {
-        const auto hits = std::count_if(parameter.pieces.begin(), parameter.pieces.end(),
-                                        [&](const TensorPiece& piece) { return matches(pattern, piece); });
-        if (hits == 0) continue;
-        found = true;
-        core::check_value(hits == int64_t(parameter.pieces.size()), "[model] the tensors of '",
-                          parameter.spec.name, "' are one parameter and go together; got pattern '", pattern,
-                          "', which matches ", hits, " of ", parameter.pieces.size(), "; match all of them");
-        change(parameter.spec);
-      }
-    core::check_value(found, "[model] a pattern must match a tensor's name; got '", pattern,
+    for (size_t i = 0; i < patterns.size(); ++i)
+      if (matches(patterns[i], piece)) used[i] = found = true;
+    return found;
+  };
+  for (auto& plan : plans)
+    for (auto& parameter : plan.parameters) {
+      const auto hits = std::count_if(parameter.pieces.begin(), parameter.pieces.end(), is_matched);
+      if (hits == 0) continue;
+      core::check_value(hits == int64_t(parameter.pieces.size()), "[model] the tensors of '",
+                        parameter.spec.name, "' are one parameter and go together; got patterns that match ",
+                        hits, " of ", parameter.pieces.size(), "; match '", parameter.pieces.front().name,
+                        "' and the others too");
+      change(parameter.spec);
+    }
+  for (size_t i = 0; i < patterns.size(); ++i)
+    core::check_value(used[i], "[model] a pattern must match a tensor's name; got '", patterns[i],
                       "', which matches none; names are such as '",
                       plans.front().parameters[0].pieces[0].name,
                       "' and 'model.layers.0.mlp.down_proj.weight'");
-  }
 }
 
 }  // namespace
 
 void apply_rules(const TensorRules& rules, std::vector<UnitPlan>& plans) {
   each_match(rules.frozen, plans, [](zero::ParameterSpec& spec) { spec.trainable = false; });
+  const auto is_trained = [](const UnitPlan& plan) {
+    return std::any_of(plan.parameters.begin(), plan.parameters.end(),
+                       [](const ParameterPlan& parameter) { return parameter.spec.trainable; });
+  };
+  core::check_value(std::any_of(plans.begin(), plans.end(), is_trained),
+                    "[model] something must be left to train; got patterns that freeze every tensor; freeze "
+                    "fewer");
   for (size_t i = 0; i < rules.groups.size(); ++i)
     each_match(rules.groups[i], plans, [&](zero::ParameterSpec& spec) {
       spec.group = 2 + 2 * i + (spec.group % 2);  // decayed or not, whichever group it was in

@@ -59,8 +59,8 @@ struct TensorRules {
   std::vector<std::vector<std::string>> groups;
 };
 
-/// Applies `rules` to `plans`. Throws `ValueError` for a pattern that matches no tensor, and where tensors
-/// that are one parameter here (q, k and v; gate and up) fall apart.
+/// Applies `rules` to `plans`. Throws `ValueError` for a pattern that matches no tensor, where tensors that
+/// are one parameter here (q, k and v; gate and up) fall apart, and where nothing is left to train.
 void apply_rules(const TensorRules& rules, std::vector<UnitPlan>& plans);
 
 }  // namespace trireme::model

@@ -67,7 +67,7 @@ std::vector<OptimizerGroup> read_groups(const ObjectReader& optimizer) {
     if (reader.has("lr")) group.lr = reader.number("lr", {}, kNotNegative);
     if (reader.has("weight_decay")) group.weight_decay = reader.number("weight_decay", {}, kNotNegative);
     core::check_value(!group.match.empty(), "[options] ", reader.path_of("match"),
-                      " must be a list of patterns of tensor names; it is missing");
+                      " must be a list of at least one pattern of tensor names; got none");
     groups.push_back(std::move(group));
   }
   return groups;
@@ -129,7 +129,7 @@ void read_precision(const ObjectReader& reader, Options& options) {
       "communication_data_type", options.communication_type, kCommunicationTypes);
   core::check_value(
       options.bf16 || options.autocast || options.communication_type != CommunicationType::bf16,
-      R"([options] communication_data_type must be "fp32" unless bf16.enabled is true; got "bf16")");
+      R"([options] communication_data_type must be "fp32" unless bf16.enabled or torch_autocast.enabled is true; got "bf16")");
 }
 
 void read_memory(const ObjectReader& reader, Options& options) {

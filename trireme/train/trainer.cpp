@@ -300,6 +300,16 @@ void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& 
   }
 }
 
+// Before the run: where its timeline is to go.
+void check_timeline(const std::string& path) {
+  if (path.empty()) return;
+  const auto folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  core::check_value((folder.empty() || std::filesystem::is_directory(folder, ignored)) &&
+                        !std::filesystem::is_directory(path, ignored),
+                    "[train] --timeline must name a file in a directory that exists; got ", path);
+}
+
 // Ranks left the mesh's making at about the same time: that is when their clocks are set to 0.
 void collect_timeline(const core::Timeline& events, Clock::time_point origin, const comm::Group& world,
                       const std::string& path) {
@@ -319,6 +329,7 @@ void check_device(const Options& options) {
 
 void train(const Options& options, const comm::Environment& environment, const std::string& timeline) {
   check_world(options, environment.world_size);
+  check_timeline(timeline);
   check_output(options);
   check_device(options);
   if (environment.rank == 0) make_output(options);

@@ -146,8 +146,7 @@ void Coordinator::note(std::string_view lane, std::string_view what, const Unit&
   if (timeline_) timeline_->add(lane, core::concatenate(what, unit.name()), interval);
 }
 
-void Coordinator::wait_gathered(Unit& unit) {
-  const auto needed = Clock::now();
+void Coordinator::wait_gathered(Unit& unit, Clock::time_point needed) {
   const auto interval = unit.wait_gathered();
   if (interval.end != core::Interval{}.end)
     note("gather", "", unit, interval);  // one rank alone sends nothing
@@ -160,6 +159,7 @@ void Coordinator::hold(Unit& unit) {
   unit.begin_use();
   if (use.holds++ > 0) return;
   use.here = unit.group().position().enter("unit '" + unit.name() + "'");
+  const auto needed = Clock::now();
   if (unit.is_partitioned()) {
     if (const std::string fault = trace_.visit(unit); !fault.empty()) {
       report(fault);
@@ -171,7 +171,7 @@ void Coordinator::hold(Unit& unit) {
       ++(use.ahead ? statistics_.gathered_ahead : statistics_.kept);
     use.ahead = false;
     gather_ahead();  // before waiting: the next ones travel behind this one
-    if (unit.state() == State::in_flight) wait_gathered(unit);
+    if (unit.state() == State::in_flight) wait_gathered(unit, needed);
   }
   use.entered = Clock::now();
 }

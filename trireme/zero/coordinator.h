@@ -105,7 +105,7 @@ class Coordinator : private ParameterReader {
   Use& use_of(Unit& unit);
   void hold(Unit& unit);
   void let_go(Unit& unit, std::string_view pass);
-  void wait_gathered(Unit& unit);
+  void wait_gathered(Unit& unit, std::chrono::steady_clock::time_point needed);
   void note(std::string_view lane, std::string_view what, const Unit& unit, const core::Interval& interval);
   void start_gather(Unit& unit);
   void gather_ahead();
