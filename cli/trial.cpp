@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -23,7 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTick = 50;  // milliseconds: a process's end is looked at this often
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTick = 50;                      // milliseconds: a process's end is looked at this often
+constexpr std::chrono::seconds kPatience{15};  // for a run that was asked to end
 
 void read_available(int descriptor, std::string& text) {
   std::array<char, 4096> buffer;
@@ -37,13 +41,14 @@ struct Outcome {
   std::string errors;
 };
 
-/// Runs `command` to its end. After a signal the command is asked to end, then made to, and `Interrupted` is
-/// thrown.
+/// Runs `command` to its end. After a signal the command is asked to end, made to where it takes long or
+/// another signal comes, and `Interrupted` is thrown.
 Outcome run(const Command& command, SignalWatch& signals) {
   std::optional<int> interrupt = signals.next();
   if (interrupt) throw Interrupted{*interrupt};
   Process process(command, {{"TRIREME_PROGRESS", "lines"}});
   std::string output, errors;
+  auto patience_ends = Clock::time_point::max();
   for (bool ended = false; !ended;) {
     std::array<pollfd, 3> waits{
         {{signals.descriptor(), POLLIN, 0}, {process.output(), POLLIN, 0}, {process.errors(), POLLIN, 0}}};
@@ -52,8 +57,11 @@ Outcome run(const Command& command, SignalWatch& signals) {
     read_available(process.output(), output);
     read_available(process.errors(), errors);
     output.clear();
+    if (Clock::now() > patience_ends) process.send(SIGKILL);
     while (const auto signal = signals.next()) {
       process.send(interrupt ? SIGKILL : SIGTERM);
+      process.send(SIGCONT);  // where it was stopped
+      if (!interrupt) patience_ends = Clock::now() + kPatience;
       interrupt = interrupt.value_or(*signal);
     }
   }
