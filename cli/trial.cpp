@@ -81,12 +81,6 @@ std::string reason(const Outcome& outcome) {
   return ending.text() + (ending.signal == SIGKILL ? ": out of memory, most likely" : "");
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 }  // namespace
 
 ScratchDirectory::ScratchDirectory(const fs::path& prefix) {
@@ -139,7 +133,7 @@ train::Measurement read_measurement(const fs::path& metrics) {
   }
   core::check_value(!seconds.empty(), "[cli] a trial must take two steps at least; got fewer in ",
                     metrics.string());
-  measured.step_seconds = median(std::move(seconds));
+  measured.step_seconds = train::median(std::move(seconds));
   return measured;
 }
 

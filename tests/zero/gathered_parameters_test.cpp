@@ -189,6 +189,23 @@ TEST(GatheredParameters, ScopesMayBeNestedAndRepeated) {
   });
 }
 
+// Of a parameter that several ranks have a part of.
+TEST(GatheredParameters, WhatAnInnerScopeWritesIsNoFaultOfTheOuterOne) {
+  for (int stage : {0, 1, 2, 3})
+    run_ranks(2, [&](const comm::Connection& connection) {
+      Unit unit("u", {{"w", {40}}}, {.stage = Stage(stage)}, world_of(connection),
+                std::make_shared<core::BufferPool>());
+      GatheredParameters outer({{&unit, 0}});
+      {
+        GatheredParameters inner({{&unit, 0}}, 0);
+        at::NoGradGuard no_graph;
+        if (connection.rank() == 0) unit.parameter(0).copy_(at::arange(40));
+      }
+      outer.finish();
+      EXPECT_TRUE(at::equal(tests::whole_value(unit, 0), at::arange(40, at::kFloat)));
+    });
+}
+
 TEST(GatheredParameters, RefusesWhatIsNotThere) {
   run_ranks(2, [](const comm::Connection& connection) {
     Model model(world_of(connection), Stage::parameters, at::kFloat);

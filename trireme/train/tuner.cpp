@@ -39,11 +39,10 @@ constexpr const char* kColumns = "%19s  %20s  %17s  %13s";
 
 }  // namespace
 
-double Tuner::Repeats::median() const {
-  auto sorted = seconds;
-  std::sort(sorted.begin(), sorted.end());
-  const size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 double Tuner::Repeats::spread() const {

@@ -12,6 +12,9 @@
 
 namespace trireme::train {
 
+/// Of at least one value.
+double median(std::vector<double> values);
+
 /// What a short run under some options showed.
 struct Measurement {
   double step_seconds = 0;        ///< median of the steps that count
@@ -43,7 +46,7 @@ class Tuner {
   /// The runs of the same options in the last rounds.
   struct Repeats {
     std::vector<double> seconds;
-    double median() const;
+    double median() const { return train::median(seconds); }
     /// The largest difference between two of them, as a share of their median.
     double spread() const;
     /// Whether each was faster than the other options' run beside it.

@@ -48,6 +48,13 @@ void fill_gaps(const Tensor& flat, const FlatLayout& layout, const std::vector<b
   flat.narrow(0, place, layout.padded() - place).zero_();
 }
 
+// Calls visit(values, common) for what of `range` of the flat buffer is among `held`, which `tensor` holds.
+template <class Visit>
+void visit_common(const Range& range, const Tensor& tensor, const Range& held, const Visit& visit) {
+  const Range common = intersection(range, held);
+  if (common.count() > 0) visit(part(tensor, {common.begin - held.begin, common.end - held.begin}), common);
+}
+
 // In fp64 over sums of a few thousand: fp32 alone loses a tenth of the sum over 10^8 elements and more.
 Tensor sum_of_squares(const Tensor& values) {
   constexpr int64_t kRow = 4096;
@@ -182,7 +189,7 @@ Range FlatParameters::stored(size_t index) const {
 FlatParameters::Edit& FlatParameters::edit() {
   if (!edit_) {
     edit_ = Edit{.shard = is_partitioned() ? shard_->read().wait() : flat_, .master = {}};
-    if (master_) edit_->master = master_ == shard_ ? edit_->shard : master_->read().wait();
+    if (master_ && !is_own_master()) edit_->master = master_->read().wait();
   }
   return *edit_;
 }
@@ -194,14 +201,11 @@ void FlatParameters::write(size_t index, int64_t first, const Tensor& values) {
                     layout_.specs()[index].name, "' of ", all.count(), " elements; got ", values.numel(),
                     " from ", first);
   const Tensor source = values.detach().reshape({-1});
-  const auto copy = [&](const Tensor& target, const Range& held) {
-    const Range common = intersection(written, held);
-    if (common.count() == 0) return;
-    part(target, {common.begin - held.begin, common.end - held.begin})
-        .copy_(part(source, {common.begin - written.begin, common.end - written.begin}));
+  const auto copy = [&](const Tensor& stored, const Range& common) {
+    stored.copy_(part(source, {common.begin - written.begin, common.end - written.begin}));
   };
-  copy(edit().shard, is_partitioned() ? own_range() : Range{0, layout_.padded()});
-  if (edit().master.defined()) copy(edit().master, optimizer_range());
+  visit_common(written, edit().shard, is_partitioned() ? own_range() : Range{0, layout_.padded()}, copy);
+  if (edit().master.defined()) visit_common(written, edit().master, optimizer_range(), copy);
 }
 
 uint64_t FlatParameters::value_checksum(size_t index) const {
@@ -212,17 +216,14 @@ uint64_t FlatParameters::value_checksum(size_t index) const {
 void FlatParameters::adopt_gathered(size_t index) {
   const Range all = layout_.parameter(index);
   const Tensor values = parameters_[index].detach().view({-1});
-  const auto adopt = [&](const Tensor& target, const Range& held) {
-    const Range common = intersection(all, held);
-    if (common.count() == 0) return;
-    Tensor stored = part(target, {common.begin - held.begin, common.end - held.begin});
+  const auto adopt = [&](const Tensor& stored, const Range& common) {
     const Tensor written =
         part(values, {common.begin - all.begin, common.end - all.begin}).to(stored.device());
     const Tensor changed = stored.to(gather_dtype_).to(kind_.dtype).ne(written);
     stored.copy_(at::where(changed, written.to(stored.scalar_type()), stored));
   };
-  if (edit().master.defined()) adopt(edit().master, optimizer_range());
-  if (is_partitioned() && !edit().shard.is_same(edit().master)) adopt(edit().shard, own_range());
+  if (edit().master.defined()) visit_common(all, edit().master, optimizer_range(), adopt);
+  if (is_partitioned()) visit_common(all, edit().shard, own_range(), adopt);
   adopted_[index] = value_checksum(index);
 }
 
@@ -291,7 +292,7 @@ void FlatParameters::release() {
 void FlatParameters::publish() {
   if (edit_) {
     if (is_partitioned()) shard_->write_back(0, edit_->shard);
-    if (master_ && master_ != shard_) master_->write_back(0, edit_->master);
+    if (edit_->master.defined()) master_->write_back(0, edit_->master);
     edit_.reset();
   }
   if (!is_partitioned() && is_trainable() && options_.partitions_optimizer())

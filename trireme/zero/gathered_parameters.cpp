@@ -33,11 +33,7 @@ GatheredParameters::GatheredParameters(std::vector<ParameterReference> parameter
     core::check_value(*modifier_rank_ >= 0 && *modifier_rank_ < group().size(),
                       "[zero] the modifier must be one of the group's ", group().size(), " ranks; got ",
                       *modifier_rank_);
-  for (Unit* unit : units_) {
-    if (unit->state() == State::not_available) unit->start_gather();
-    if (unit->state() == State::in_flight) unit->wait_gathered();
-    unit->begin_use();
-  }
+  for (Unit* unit : units_) gathered_.push_back(std::make_unique<Gathered>(*unit));
   if (modifier_rank_) return;
   for (const auto& [unit, index] : parameters_)
     seen_.push_back({unit->place(index).flat->value_checksum(unit->place(index).index), unit->generation()});
@@ -53,10 +49,7 @@ GatheredParameters::~GatheredParameters() noexcept(false) {
 
 void GatheredParameters::close() {
   open_ = false;
-  for (Unit* unit : units_) {
-    unit->end_use();
-    if (!unit->is_used()) unit->release();
-  }
+  gathered_.clear();
 }
 
 void GatheredParameters::finish() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -54,6 +55,7 @@ class GatheredParameters {
 
   std::vector<ParameterReference> parameters_;
   std::vector<Unit*> units_;  // each once
+  std::vector<std::unique_ptr<Gathered>> gathered_;
   std::optional<int64_t> modifier_rank_;
   std::vector<Seen> seen_;  // of each parameter, where there is no modifier
   int exceptions_;
