@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/differences.h"
+#include "trireme/model/norm.h"
 
 namespace trireme::model {
 namespace {
@@ -52,6 +53,78 @@ TEST(Projection, HasTheGradientsOfALinearMap) {
   EXPECT_LT(tests::relative_difference(x.grad(), at::matmul(upstream, weight)), 1e-14);
   EXPECT_LT(tests::relative_difference(weight.grad(), at::matmul(upstream.t(), x)), 1e-14);
   EXPECT_LT(tests::relative_difference(bias.grad(), upstream.sum(0)), 1e-14);
+}
+
+// Values and all gradients of `one`, a single node, against `several`, and what the graph of `one` holds.
+struct Run {
+  Tensor output;
+  std::vector<Tensor> gradients;
+};
+
+template <class Function>
+Run run(std::vector<Tensor> leaves, const Tensor& upstream, const Function& function) {
+  for (auto& leaf : leaves) leaf = leaf.detach().clone().requires_grad_(true);
+  Tensor output = function(leaves);
+  torch::autograd::backward({output}, {upstream});
+  Run result{output.detach(), {}};
+  for (const auto& leaf : leaves) result.gradients.push_back(leaf.grad());
+  return result;
+}
+
+void expect_same(const Run& one, const Run& several, double tolerance) {
+  EXPECT_LE(tests::relative_difference(one.output, several.output), tolerance);
+  for (size_t i = 0; i < one.gradients.size(); ++i)
+    EXPECT_LE(tests::relative_difference(one.gradients[i], several.gradients[i]), tolerance) << "input " << i;
+}
+
+TEST(NormalizedProjection, IsTheNormAndThenTheProjection) {
+  at::manual_seed(3);
+  const double epsilon = 1e-5;
+  for (auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(dtype); };
+    const std::vector<Tensor> leaves{random({7, 5}), random({5}), random({4, 5}), random({4})};
+    const Tensor upstream = random({7, 4});
+    // By the formula, in plain autograd.
+    const auto several = [&](const std::vector<Tensor>& in) {
+      const Tensor wide = in[0].to(at::promoteTypes(dtype, at::kFloat));
+      const Tensor inverse = (wide.square().mean(-1, true) + epsilon).rsqrt();
+      return at::addmm(in[3], (wide * inverse).to(dtype) * in[1], in[2].t());
+    };
+    const auto one = [&](const std::vector<Tensor>& in) {
+      return project_normalized(in[0], in[1], epsilon, in[2], in[3]);
+    };
+    expect_same(run(leaves, upstream, one), run(leaves, upstream, several),
+                dtype == at::kDouble  ? 1e-13
+                : dtype == at::kFloat ? 2e-6
+                                      : 2e-2);
+  }
+}
+
+TEST(NormalizedProjection, GivesOnlyTheGradientsThatAreWanted) {
+  at::manual_seed(3);
+  const Tensor norm = at::randn({5}), weight = at::randn({4, 5}).requires_grad_(true), x = at::randn({7, 5});
+  torch::autograd::backward({project_normalized(x, norm, 1e-5, weight).sum()});
+  EXPECT_LE(tests::relative_difference(weight.grad(), at::ones({4, 7}).mm(normalize(x, norm, 1e-5).output)),
+            1e-6);
+  EXPECT_FALSE(norm.grad().defined());
+}
+
+TEST(GatedProjection, IsTheGateAndThenTheProjection) {
+  at::manual_seed(3);
+  for (auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(dtype); };
+    const std::vector<Tensor> leaves{random({7, 6}), random({5, 3})};
+    const Tensor upstream = random({7, 5});
+    const auto several = [&](const std::vector<Tensor>& in) {
+      const auto half = in[0].chunk(2, -1);
+      return at::mm(at::silu(half[0]) * half[1], in[1].t());
+    };
+    const auto one = [&](const std::vector<Tensor>& in) { return project_gated(in[0], in[1]); };
+    expect_same(run(leaves, upstream, one), run(leaves, upstream, several),
+                dtype == at::kDouble  ? 1e-13
+                : dtype == at::kFloat ? 2e-6
+                                      : 2e-2);
+  }
 }
 
 TEST(Embedding, GradientsOfRepeatedTokensAddUpAndPaddingGetsNone) {

@@ -68,12 +68,16 @@ TEST_P(Attention, OutputAndEveryGradientAreThoseOfTheWholeSequence) {
     const auto slice = [&](const Tensor& whole) { return whole.detach().narrow(1, first, c.lengths[rank]); };
     Tensor q = slice(all.query).requires_grad_(true), k = slice(all.key).requires_grad_(true);
     Tensor v = slice(all.value).requires_grad_(true);
-    Tensor output = ulysses_attention(q, k, v, context, group);
-    expect_close(output, slice(all.output), "output");
-    torch::autograd::backward({(output * slice(all.upstream)).sum()});
-    expect_close(q.grad(), slice(all.query.grad()), "query");
-    expect_close(k.grad(), slice(all.key.grad()), "key");
-    expect_close(v.grad(), slice(all.value.grad()), "value");
+    for (bool packed : {false, true}) {
+      for (const auto& leaf : {q, k, v}) leaf.mutable_grad() = Tensor();
+      Tensor output = packed ? ulysses_attention(at::cat({q, k, v}, 2), q.size(2), context, group)
+                             : ulysses_attention({q, k, v}, context, group);
+      expect_close(output, slice(all.output), "output");
+      torch::autograd::backward({(output * slice(all.upstream)).sum()});
+      expect_close(q.grad(), slice(all.query.grad()), "query");
+      expect_close(k.grad(), slice(all.key.grad()), "key");
+      expect_close(v.grad(), slice(all.value.grad()), "value");
+    }
   });
 }
 
@@ -119,30 +123,74 @@ TEST(UlyssesAttention, SendsWhatTheoryAsks) {
       Tensor q = at::randn({1, s, H, D}, at::kDouble).requires_grad_(true);
       Tensor k = at::randn({1, s, K, D}, at::kDouble).requires_grad_(true);
       const int64_t before = sent();
-      Tensor output = ulysses_attention(q, k, k * 2, {}, group);
+      Tensor output = ulysses_attention({q, k, k * 2}, {}, group);
       const int64_t forward = sent() - before;
       torch::autograd::backward({output.sum()});
       return std::pair{forward, sent() - before - forward};
     };
     // q, k, v and the output, of s * E elements each, of which 1 / P stays: 4 * S * E / P * (P - 1) / P.
     const int64_t all_heads = 4 * s * H * D * (P - 1) / P;
-    EXPECT_EQ(forward_and_backward(H), std::pair(all_heads, all_heads));
+    // The backward pass also sends one number a query and head.
+    const int64_t deltas = s * H * (P - 1) / P;
+    EXPECT_EQ(forward_and_backward(H), std::pair(all_heads, all_heads + deltas));
     // One key head goes to every other rank, and nothing more.
     const int64_t one_key = 2 * s * H * D * (P - 1) / P + 2 * s * D * (P - 1);
-    EXPECT_EQ(forward_and_backward(1), std::pair(one_key, one_key));
+    EXPECT_EQ(forward_and_backward(1), std::pair(one_key, one_key + deltas));
   });
 }
 
-TEST(UlyssesAttention, WhatIsKeptSparesTheOutputsExchange) {
-  run_ranks(2, [](const comm::Connection& connection) {
-    const comm::Group group = world_of(connection);
-    Tensor q = at::randn({2, 3, 4, 4}, at::kDouble), k = at::randn({2, 3, 2, 4}, at::kDouble);
-    KeptAttention kept;
-    Tensor first = ulysses_attention(q, k, k, {}, group, &kept);
-    const int64_t before = group.traffic().total();
-    Tensor again = ulysses_attention(q, k, k, {}, group, &kept);
-    EXPECT_TRUE(at::equal(first, again));
-    EXPECT_EQ(group.traffic().total() - before, 2 * 3 * (4 + 2 * 2) * 4 * 8 / 2);  // q, k and v alone
+TEST(UlyssesAttention, WhatIsKeptSparesAttentionAndTheOutputsExchange) {
+  for (int64_t P : {1, 2})
+    run_ranks(P, [P](const comm::Connection& connection) {
+      const comm::Group group = world_of(connection);
+      at::manual_seed(3 + connection.rank());
+      const Tensor values = at::randn({2, 3, 4 + 2 * 2, 4}, at::kDouble);
+      const Tensor upstream = at::randn({2, 3, 4, 4}, at::kDouble);
+      KeptAttention kept;
+      const auto run = [&] {
+        Tensor qkv = values.detach().requires_grad_(true);
+        const int64_t before = group.traffic().total();
+        Tensor output = ulysses_attention(qkv, 4, {}, group, &kept);
+        const int64_t sent = group.traffic().total() - before;
+        torch::autograd::backward({(output * upstream).sum()});
+        return std::tuple{output.detach().clone(), qkv.grad(), sent};
+      };
+      const auto [first, first_gradient, first_sent] = run();
+      const auto [again, gradient, sent] = run();
+      EXPECT_TRUE(at::equal(first, again));
+      EXPECT_TRUE(at::equal(first_gradient, gradient));
+      EXPECT_EQ(sent, P == 1 ? 0 : 2 * 3 * (4 + 2 * 2) * 4 * 8 / 2);  // q, k and v alone
+      EXPECT_EQ(kept.output.sizes(), upstream.sizes());
+      // And nothing is attended again: another kept output comes back as it is.
+      kept.output = at::full_like(kept.output, 3);
+      EXPECT_TRUE(ulysses_attention(values, 4, {}, group, &kept).eq(3).all().item<bool>());
+    });
+}
+
+// What stands in for the output where only its products with the gradient are known.
+TEST(UlyssesAttention, GradientsOfAnySizeAreThoseOfOneRank) {
+  at::manual_seed(5);
+  const Tensor exact_values = at::randn({1, 26, 2 + 2 * 2, 8}, at::kDouble);
+  Tensor exact_upstream = at::randn({1, 26, 2, 8}, at::kDouble);
+  exact_upstream.select(1, 7).zero_();
+  run_ranks(2, [&](const comm::Connection& connection) {
+    const comm::Group group = world_of(connection), alone;
+    for (auto [dtype, tolerance] :
+         {std::pair{at::kDouble, 1e-12}, std::pair{at::kFloat, 1e-5}, std::pair{at::kBFloat16, 3e-2}})
+      for (double size : {1.0, 1e-12, 1e-25, 0.0})
+        for (int64_t window : {0, 5}) {
+          const Tensor values = exact_values.to(dtype), upstream = (exact_upstream * size).to(dtype);
+          const auto gradient = [&](int64_t first, int64_t count, const comm::Group& ranks) {
+            Tensor qkv = values.narrow(1, first, count).clone().requires_grad_(true);
+            torch::autograd::backward({ulysses_attention(qkv, 2, {.window = window}, ranks)},
+                                      {upstream.narrow(1, first, count)});
+            return qkv.grad();
+          };
+          const int64_t first = 13 * group.rank();
+          const Tensor whole = gradient(0, 26, alone).narrow(1, first, 13);
+          const Tensor difference = (gradient(first, 13, group) - whole).to(at::kDouble).abs().max();
+          EXPECT_LE(difference.item<double>(), tolerance * size) << dtype << ' ' << size << ' ' << window;
+        }
   });
 }
 

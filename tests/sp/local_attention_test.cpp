@@ -73,20 +73,6 @@ TEST(FusedAttention, LowerPrecision) {
   compare(inputs(1, 165, 4, 2, at::kBFloat16), {.window = 50}, 5e-2);
 }
 
-TEST(FusedAttention, WhatIsKeptReplacesTheComputation) {
-  const auto in = inputs(1, 20, 2, 1);
-  const AttentionContext context{.document_lengths = {{12, 8}}};
-  KeptAttention kept;
-  auto first = output_and_gradients(
-      in, [&](auto& q, auto& k, auto& v) { return fused_attention(q, k, v, context, &kept); });
-  auto again = output_and_gradients(
-      in, [&](auto& q, auto& k, auto& v) { return fused_attention(q, k, v, context, &kept); });
-  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(at::equal(first[i], again[i]));
-  // And nothing is attended again: another kept output comes back as it is.
-  kept.local_output = at::full_like(kept.local_output, 3);
-  EXPECT_TRUE(fused_attention(in.query, in.key, in.value, context, &kept).eq(3).all().item<bool>());
-}
-
 TEST(FusedAttention, NoHeadsIsNoWork) {
   Tensor none = at::zeros({1, 5, 0, 8}).requires_grad_(true);
   Tensor output = fused_attention(none, none, none, {});

@@ -4,7 +4,6 @@
 #include "trireme/model/norm.h"
 #include "trireme/model/parameters.h"
 #include "trireme/model/projection.h"
-#include "trireme/sp/distributed_attention.h"
 
 namespace trireme::model {
 
@@ -33,10 +32,9 @@ Tensor DecoderLayer::checkpointed(const Tensor& x, const std::shared_ptr<const L
                                              alst::Kept& kept) -> std::vector<Tensor> {
     const bool keep = inputs->options.recompute == Recompute::all_but_attention;
     sp::KeptAttention attention;
-    if (keep && kept.replaying) attention = {kept.tensors.at(0), kept.tensors.at(1), kept.tensors.at(2)};
+    if (keep && kept.replaying) attention = {kept.tensors.at(0), kept.tensors.at(1)};
     Tensor middle = after_attention(in[0], *inputs, keep ? &attention : nullptr);
-    if (keep && !kept.replaying)
-      kept.tensors = {attention.output, attention.local_output, attention.logsumexp};
+    if (keep && !kept.replaying) kept.tensors = {attention.output, attention.logsumexp};
     return {after_mlp(middle, inputs->options, /*value_needed=*/!kept.replaying)};
   };
   return alst::checkpoint(region, {x})[0];
@@ -45,40 +43,38 @@ Tensor DecoderLayer::checkpointed(const Tensor& x, const std::shared_ptr<const L
 Tensor DecoderLayer::after_attention(const Tensor& x, const LayerInputs& inputs,
                                      sp::KeptAttention* kept) const {
   const Tensor bias = qkv_bias_ ? unit_.parameter(qkv_bias_) : Tensor();
-  Tensor qkv = project(root_mean_square_norm(x, unit_.parameter(kInputNorm), config_.norm_epsilon),
-                       unit_.parameter(kQkv), bias);
-  return project(attend(qkv, inputs, kept), unit_.parameter(kOutput)).add_(x);
+  Tensor qkv =
+      project_normalized(x, unit_.parameter(kInputNorm), config_.norm_epsilon, unit_.parameter(kQkv), bias);
+  return project(attend(std::move(qkv), inputs, kept), unit_.parameter(kOutput)).add_(x);
 }
 
 // [N, (H + 2 K) D] -> [N, H D]
-Tensor DecoderLayer::attend(const Tensor& qkv, const LayerInputs& inputs, sp::KeptAttention* kept) const {
+Tensor DecoderLayer::attend(Tensor qkv, const LayerInputs& inputs, sp::KeptAttention* kept) const {
   const int64_t H = config_.heads, K = config_.kv_heads, D = config_.head_size, B = inputs.batch,
                 s = qkv.size(0) / B;
-  const auto split = [&](const Tensor& heads) {
-    return heads.view({B * s, -1, D}).split_with_sizes({H, K, K}, 1);
-  };
-  std::vector<Tensor> parts;
-  if (query_norm_) {
-    const auto normalized = [&](const Tensor& heads, size_t norm) {
-      return root_mean_square_norm(heads, unit_.parameter(norm), config_.norm_epsilon);
-    };
-    parts = split(qkv);
-    parts[0] = rotate_heads_(normalized(parts[0], query_norm_), H, inputs.rotary);
-    parts[1] = rotate_heads_(normalized(parts[1], key_norm_), K, inputs.rotary);
-  } else {
-    parts = split(rotate_heads_(qkv, H + K, inputs.rotary));
-  }
-  for (auto& part : parts) part = part.view({B, s, part.size(1), D});
   sp::AttentionContext context = inputs.attention;
   context.window = window_;
-  return sp::ulysses_attention(parts[0], parts[1], parts[2], context, sequence_, kept)
-      .reshape({B * s, H * D});
+  Tensor output;
+  if (query_norm_) {
+    const auto parts = qkv.view({B * s, -1, D}).split_with_sizes({H, K, K}, 1);
+    const auto placed = [&](const Tensor& heads, size_t norm, int64_t count) {
+      const Tensor normalized = root_mean_square_norm(heads, unit_.parameter(norm), config_.norm_epsilon);
+      return rotate_heads_(normalized, count, inputs.rotary).view({B, s, count, D});
+    };
+    output = sp::ulysses_attention(
+        {placed(parts[0], query_norm_, H), placed(parts[1], key_norm_, K), parts[2].view({B, s, K, D})},
+        context, sequence_, kept);
+  } else {
+    qkv = rotate_heads_(qkv, H + K, inputs.rotary).view({B, s, H + 2 * K, D});
+    output = sp::ulysses_attention(qkv, H, context, sequence_, kept);
+  }
+  return output.reshape({B * s, H * D});
 }
 
 alst::Mlp DecoderLayer::mlp() const {
   const Tensor norm = unit_.parameter(kPostNorm), gate_up = unit_.parameter(kGateUp);
   return {[norm, gate_up, epsilon = config_.norm_epsilon](const Tensor& tile) {
-            return gated_silu(project(root_mean_square_norm(tile, norm, epsilon), gate_up));
+            return gated_silu(project_normalized(tile, norm, epsilon, gate_up));
           },
           {norm, gate_up},
           unit_.parameter(kDown)};
@@ -89,7 +85,9 @@ Tensor DecoderLayer::after_mlp(const Tensor& x, const ForwardOptions& options, b
   // What is recomputed anyway is one tile at least: its backward pass then spares the last product.
   if (tiles > 0 || options.recompute != Recompute::nothing)
     return alst::tiled_mlp(x, mlp(), std::max<int64_t>(1, tiles), value_needed);
-  return project(mlp().activated(x), unit_.parameter(kDown)).add_(x);
+  const Tensor gate_up =
+      project_normalized(x, unit_.parameter(kPostNorm), config_.norm_epsilon, unit_.parameter(kGateUp));
+  return project_gated(gate_up, unit_.parameter(kDown)).add_(x);
 }
 
 }  // namespace trireme::model

@@ -12,7 +12,7 @@
 #include "trireme/model/forward_options.h"
 #include "trireme/model/rotary.h"
 #include "trireme/sp/attention_context.h"
-#include "trireme/sp/local_attention.h"
+#include "trireme/sp/distributed_attention.h"
 #include "trireme/zero/coordinator.h"
 #include "trireme/zero/unit.h"
 
@@ -39,7 +39,7 @@ class DecoderLayer {
   // The steps of a layer, while its unit is gathered.
   at::Tensor checkpointed(const at::Tensor& x, const std::shared_ptr<const LayerInputs>& inputs) const;
   at::Tensor after_attention(const at::Tensor& x, const LayerInputs& inputs, sp::KeptAttention* kept) const;
-  at::Tensor attend(const at::Tensor& qkv, const LayerInputs& inputs, sp::KeptAttention* kept) const;
+  at::Tensor attend(at::Tensor qkv, const LayerInputs& inputs, sp::KeptAttention* kept) const;
   at::Tensor after_mlp(const at::Tensor& x, const ForwardOptions& options, bool value_needed) const;
   alst::Mlp mlp() const;
 

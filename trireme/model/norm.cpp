@@ -33,10 +33,6 @@ bool has_kernel(const Tensor& x, const Tensor& weight) {
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
-struct Normalized {
-  Tensor output, inverse;  // [..., E], [..., 1]
-};
-
 Normalized by_operators(const Tensor& x, const Tensor& weight, double epsilon) {
   Tensor inverse = at::linalg_vector_norm(x, 2, at::IntArrayRef{-1}, /*keepdim=*/true, wide(x));
   inverse.square_().div_(double(x.size(-1))).add_(epsilon).rsqrt_();
@@ -60,13 +56,9 @@ Normalized by_kernel(const Tensor& x, const Tensor& weight, double epsilon) {
   return {output, inverse};
 }
 
-struct Gradients {
-  Tensor x, weight;
-};
-
-Gradients gradients_by_operators(const Tensor& upstream, const Tensor& x, const Tensor& weight,
-                                 const Tensor& inverse, bool weight_wanted) {
-  Gradients result;
+NormGradients gradients_by_operators(const Tensor& upstream, const Tensor& x, const Tensor& weight,
+                                     const Tensor& inverse, bool weight_wanted) {
+  NormGradients result;
   Tensor normalized = x * inverse;  // in fp32 at least, as everything below
   if (weight_wanted) {
     Tensor products = (upstream * normalized).reshape({-1, x.size(-1)});
@@ -79,10 +71,10 @@ Gradients gradients_by_operators(const Tensor& upstream, const Tensor& x, const 
 }
 
 template <class T>
-Gradients gradients_by_kernel(const Tensor& upstream, const Tensor& x, const Tensor& weight,
-                              const Tensor& inverse, bool weight_wanted) {
+NormGradients gradients_by_kernel(const Tensor& upstream, const Tensor& x, const Tensor& weight,
+                                  const Tensor& inverse, bool weight_wanted) {
   const int64_t E = x.size(-1), rows = inverse.numel(), sums = (rows + kRowsASum - 1) / kRowsASum;
-  Gradients result{at::empty(x.sizes(), x.options().requires_grad(false)), {}};
+  NormGradients result{at::empty(x.sizes(), x.options().requires_grad(false)), {}};
   // One sum for so many rows, whatever the number of threads: the result does not depend on it.
   Tensor partial;
   if (weight_wanted) partial = at::zeros({sums, E}, result.x.options().dtype(at::kFloat));
@@ -105,33 +97,34 @@ Gradients gradients_by_kernel(const Tensor& upstream, const Tensor& x, const Ten
 
 struct RootMeanSquareNorm : Function<RootMeanSquareNorm> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight, double epsilon) {
-    Tensor dense = x;
-    Normalized result;
-    if (has_kernel(x, weight)) {
-      dense = x.contiguous();
-      result = x.scalar_type() == at::kFloat ? by_kernel<float>(dense, weight, epsilon)
-                                             : by_kernel<c10::BFloat16>(dense, weight, epsilon);
-    } else {
-      result = by_operators(x, weight, epsilon);
-    }
-    ctx->save_for_backward({dense, weight, result.inverse});
+    auto result = normalize(x, weight, epsilon);
+    ctx->save_for_backward({x, weight, result.inverse});
     return result.output;
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &inverse = saved[2];
-    const bool weight_wanted = ctx->needs_input_grad(1);
-    const auto function = !has_kernel(x, weight)          ? gradients_by_operators
-                          : x.scalar_type() == at::kFloat ? gradients_by_kernel<float>
-                                                          : gradients_by_kernel<c10::BFloat16>;
-    const Tensor upstream = has_kernel(x, weight) ? gradients[0].contiguous() : gradients[0];
-    auto result = function(upstream, x, weight, inverse, weight_wanted);
+    auto result = normalize_backward(gradients[0], saved[0], saved[1], saved[2], ctx->needs_input_grad(1));
     return {result.x, result.weight, Tensor()};
   }
 };
 
 }  // namespace
+
+Normalized normalize(const Tensor& x, const Tensor& weight, double epsilon) {
+  if (!has_kernel(x, weight)) return by_operators(x, weight, epsilon);
+  const Tensor dense = x.contiguous();
+  return x.scalar_type() == at::kFloat ? by_kernel<float>(dense, weight, epsilon)
+                                       : by_kernel<c10::BFloat16>(dense, weight, epsilon);
+}
+
+NormGradients normalize_backward(const Tensor& upstream, const Tensor& x, const Tensor& weight,
+                                 const Tensor& inverse, bool weight_wanted) {
+  if (!has_kernel(x, weight)) return gradients_by_operators(upstream, x, weight, inverse, weight_wanted);
+  const auto function =
+      x.scalar_type() == at::kFloat ? gradients_by_kernel<float> : gradients_by_kernel<c10::BFloat16>;
+  return function(upstream.contiguous(), x.contiguous(), weight, inverse, weight_wanted);
+}
 
 Tensor root_mean_square_norm(const Tensor& x, const Tensor& weight, double epsilon) {
   return RootMeanSquareNorm::apply(x, weight, epsilon);

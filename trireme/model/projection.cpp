@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "trireme/model/gated_silu_kernel.h"
+#include "trireme/model/norm.h"
 
 namespace trireme::model {
 namespace {
@@ -24,12 +25,21 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
+Tensor product(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& bias) {
+  return bias ? at::addmm(*bias, x, weight.t()) : at::mm(x, weight.t());
+}
+
+Tensor bias_gradient(const Tensor& upstream) {
+  const auto dtype = upstream.scalar_type();
+  return upstream.sum(0, /*keepdim=*/false, at::promoteTypes(dtype, at::kFloat)).to(dtype);
+}
+
 struct Projection : Function<Projection> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias) {
     ctx->save_for_backward({x, weight});
     ctx->saved_data["bias"] = bias.has_value();
-    return bias ? at::addmm(*bias, x, weight.t()) : at::mm(x, weight.t());
+    return product(x, weight, bias);
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto saved = ctx->get_saved_variables();
@@ -37,10 +47,33 @@ struct Projection : Function<Projection> {
     Tensor grad_x, grad_weight, grad_bias;
     if (ctx->needs_input_grad(0)) grad_x = at::mm(upstream, saved[1]);
     if (ctx->needs_input_grad(1)) grad_weight = at::mm(upstream.t(), saved[0]);
-    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2))
-      grad_bias = upstream.sum(0, /*keepdim=*/false, at::promoteTypes(upstream.scalar_type(), at::kFloat))
-                      .to(upstream.scalar_type());
+    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = bias_gradient(upstream);
     return {grad_x, grad_weight, grad_bias};
+  }
+};
+
+struct NormalizedProjection : Function<NormalizedProjection> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& norm_weight, double epsilon,
+                        const Tensor& weight, const std::optional<Tensor>& bias) {
+    const auto normalized = normalize(x, norm_weight, epsilon);
+    ctx->save_for_backward({x, norm_weight, normalized.inverse, weight});
+    ctx->saved_data["epsilon"] = epsilon;
+    ctx->saved_data["bias"] = bias.has_value();
+    return product(normalized.output, weight, bias);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &norm_weight = saved[1], &upstream = gradients[0];
+    Tensor grad_weight, grad_bias;
+    if (ctx->needs_input_grad(2))
+      grad_weight =
+          at::mm(upstream.t(), normalize(x, norm_weight, ctx->saved_data["epsilon"].toDouble()).output);
+    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(3)) grad_bias = bias_gradient(upstream);
+    NormGradients inner;
+    if (ctx->needs_input_grad(0) || ctx->needs_input_grad(1))
+      inner =
+          normalize_backward(at::mm(upstream, saved[3]), x, norm_weight, saved[2], ctx->needs_input_grad(1));
+    return {inner.x, inner.weight, Tensor(), grad_weight, grad_bias};
   }
 };
 
@@ -83,28 +116,50 @@ Tensor gate_backward(const Tensor& upstream, const Tensor& gate_up) {
   return gradient;
 }
 
+Tensor apply_gate(const Tensor& gate_up) {
+  if (has_kernel(gate_up))
+    return gate_up.scalar_type() == at::kFloat ? gate<float>(gate_up) : gate<c10::BFloat16>(gate_up);
+  const auto half = gate_up.chunk(2, -1);
+  return at::silu(half[0]).mul_(half[1]);
+}
+
+Tensor apply_gate_backward(const Tensor& upstream, const Tensor& gate_up) {
+  if (has_kernel(gate_up)) {
+    const Tensor dense = upstream.contiguous();
+    return gate_up.scalar_type() == at::kFloat ? gate_backward<float>(dense, gate_up)
+                                               : gate_backward<c10::BFloat16>(dense, gate_up);
+  }
+  const auto half = gate_up.chunk(2, -1);
+  Tensor gradient = at::empty_like(gate_up);
+  auto out = gradient.chunk(2, -1);
+  at::silu_out(out[1], half[0]);
+  out[1].mul_(upstream);
+  at::silu_backward_out(out[0], upstream.mul(half[1]), half[0]);
+  return gradient;
+}
+
 struct GatedSilu : Function<GatedSilu> {
   static Tensor forward(AutogradContext* ctx, const Tensor& gate_up) {
     ctx->save_for_backward({gate_up});
-    if (has_kernel(gate_up))
-      return gate_up.scalar_type() == at::kFloat ? gate<float>(gate_up) : gate<c10::BFloat16>(gate_up);
-    const auto half = gate_up.chunk(2, -1);
-    return at::silu(half[0]).mul_(half[1]);
+    return apply_gate(gate_up);
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
-    const Tensor gate_up = ctx->get_saved_variables()[0];
-    if (has_kernel(gate_up)) {
-      const Tensor upstream = gradients[0].contiguous();
-      return {gate_up.scalar_type() == at::kFloat ? gate_backward<float>(upstream, gate_up)
-                                                  : gate_backward<c10::BFloat16>(upstream, gate_up)};
-    }
-    const auto half = gate_up.chunk(2, -1);
-    Tensor gradient = at::empty_like(gate_up);
-    auto out = gradient.chunk(2, -1);
-    at::silu_out(out[1], half[0]);
-    out[1].mul_(gradients[0]);
-    at::silu_backward_out(out[0], gradients[0].mul(half[1]), half[0]);
-    return {gradient};
+    return {apply_gate_backward(gradients[0], ctx->get_saved_variables()[0])};
+  }
+};
+
+struct GatedProjection : Function<GatedProjection> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& gate_up, const Tensor& down) {
+    ctx->save_for_backward({gate_up, down});
+    return at::mm(apply_gate(gate_up), down.t());
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    const auto saved = ctx->get_saved_variables();
+    const Tensor &gate_up = saved[0], &down = saved[1], &upstream = gradients[0];
+    Tensor grad_gate_up, grad_down;
+    if (ctx->needs_input_grad(1)) grad_down = at::mm(upstream.t(), apply_gate(gate_up));
+    if (ctx->needs_input_grad(0)) grad_gate_up = apply_gate_backward(at::mm(upstream, down), gate_up);
+    return {grad_gate_up, grad_down};
   }
 };
 
@@ -129,6 +184,16 @@ struct Embedding : Function<Embedding> {
 
 Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return Projection::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
+Tensor project_normalized(const Tensor& x, const Tensor& norm_weight, double epsilon, const Tensor& weight,
+                          const Tensor& bias) {
+  return NormalizedProjection::apply(x, norm_weight, epsilon, weight,
+                                     bias.defined() ? std::optional(bias) : std::nullopt);
+}
+
+Tensor project_gated(const Tensor& gate_up, const Tensor& down) {
+  return GatedProjection::apply(gate_up, down);
 }
 
 Tensor gated_silu(const Tensor& gate_up) { return GatedSilu::apply(gate_up); }

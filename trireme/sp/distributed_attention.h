@@ -8,6 +8,7 @@
 
 #include "trireme/comm/group.h"
 #include "trireme/sp/attention_context.h"
+#include "trireme/sp/head_exchange.h"
 #include "trireme/sp/local_attention.h"
 
 namespace trireme::sp {
@@ -38,11 +39,23 @@ class DistributedAttention {
   AttentionLayout layout_;
 };
 
-/// The fast path, for q, k, v [B, s, .., D] and fused kernels: `kept`, if given, receives what a
-/// recomputation needs, and where it holds that already neither attention nor the output's exchange run
-/// again.
-at::Tensor ulysses_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                             const AttentionContext& context, const comm::Group& group,
-                             KeptAttention* kept = nullptr);
+/// What a recomputation needs in order not to attend again.
+struct KeptAttention {
+  at::Tensor output;     ///< [B, s, H, D]: my tokens, all heads
+  at::Tensor logsumexp;  ///< [B, S, h], fp32 at least: all tokens, my heads
+};
+
+/// The fast path, by fused kernels. qkv [B, s, H + 2 K, D]: this rank's tokens, query heads, then key heads,
+/// then value heads. Returns [B, s, H, D]. `kept`, if given, receives what a recomputation needs, and where
+/// it holds that already neither attention nor the output's exchange run again.
+///
+/// The backward pass keeps the output where this rank's tokens are, and nothing of it where its heads are: a
+/// kernel needs it for one number a query, which travels in its place.
+at::Tensor ulysses_attention(const at::Tensor& qkv, int64_t query_heads, const AttentionContext& context,
+                             const comm::Group& group, KeptAttention* kept = nullptr);
+
+/// The same of queries, keys and values [B, s, .., D] that lie apart.
+at::Tensor ulysses_attention(const QueryKeyValue& slices, const AttentionContext& context,
+                             const comm::Group& group, KeptAttention* kept = nullptr);
 
 }  // namespace trireme::sp

@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <numeric>
-#include <optional>
 
 #include "trireme/core/capsule.h"
 #include "trireme/core/check.h"
@@ -50,6 +49,23 @@ bool overlap(const std::vector<HeadRange>& ranges, int64_t heads) {
   return place != heads;
 }
 
+// The memory of parts [1, S, heads, D] that lie side by side and fill it; undefined where they do not.
+Tensor flat_where_side_by_side(const std::vector<Tensor>& parts) {
+  int64_t heads = 0;
+  for (const auto& part : parts) heads += part.size(2);
+  const int64_t S = parts[0].size(1), D = parts[0].size(3);
+  int64_t offset = parts[0].storage_offset();
+  for (const auto& part : parts) {
+    const bool in_place =
+        part.storage().unsafeGetStorageImpl() == parts[0].storage().unsafeGetStorageImpl() &&
+        part.storage_offset() == offset && part.stride(3) == 1 && part.stride(2) == D &&
+        part.stride(1) == heads * D;
+    if (part.numel() > 0 && !in_place) return {};
+    offset += part.size(2) * D;
+  }
+  return parts[0].as_strided({S * heads * D}, {1}, parts[0].storage_offset());
+}
+
 int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
@@ -71,6 +87,12 @@ int64_t HeadExchange::head_of_part(size_t part, int64_t rank) const {
   return ranges_[part][size_t(rank)].count;
 }
 
+std::vector<int64_t> HeadExchange::local_heads() const {
+  std::vector<int64_t> heads;
+  for (size_t part = 0; part < ranges_.size(); ++part) heads.push_back(head_of_part(part, group_.rank()));
+  return heads;
+}
+
 int64_t HeadExchange::heads_of(int64_t rank) const {
   int64_t heads = 0;
   for (size_t part = 0; part < ranges_.size(); ++part) heads += head_of_part(part, rank);
@@ -79,9 +101,7 @@ int64_t HeadExchange::heads_of(int64_t rank) const {
 
 // Block p sent: my tokens of rank p's heads [B, s, heads of p, D]. Block p received: rank p's tokens of my
 // heads.
-std::vector<Tensor> HeadExchange::to_heads(const std::vector<Tensor>& slices,
-                                           std::string_view purpose) const {
-  if (group_.size() == 1) return slices;
+Tensor HeadExchange::to_heads(const std::vector<Tensor>& slices, std::string_view purpose) const {
   const auto P = size_t(group_.size());
   const int64_t B = slices[0].size(0), s = slices[0].size(1), D = slices[0].size(3),
                 mine = heads_of(group_.rank());
@@ -103,32 +123,21 @@ std::vector<Tensor> HeadExchange::to_heads(const std::vector<Tensor>& slices,
       place += count;
     }
   });
-  Tensor arrived = group_.all_to_all(send, sent, received, purpose), whole;
-  if (B == 1) {
-    whole = arrived.view({1, sequence_, mine, D});
-  } else {
-    whole = at::empty({B, sequence_, mine, D}, send.options());
-    int64_t token = 0;
-    Blocks(arrived, received)
-        .each(B, slice_lengths_, std::vector<int64_t>(P, mine), D, [&](size_t p, const Tensor& block) {
-          whole.narrow(1, token, slice_lengths_[p]).copy_(block);
-          token += slice_lengths_[p];
-        });
-  }
-  std::vector<Tensor> parts;
-  int64_t place = 0;
-  for (size_t part = 0; part < slices.size(); ++part) {
-    parts.push_back(whole.narrow(2, place, head_of_part(part, group_.rank())));
-    place += parts.back().size(2);
-  }
-  return parts;
+  const Tensor arrived = group_.all_to_all(send, sent, received, purpose);
+  if (B == 1) return arrived.view({1, sequence_, mine, D});
+  Tensor whole = at::empty({B, sequence_, mine, D}, send.options());
+  int64_t token = 0;
+  Blocks(arrived, received)
+      .each(B, slice_lengths_, std::vector<int64_t>(P, mine), D, [&](size_t p, const Tensor& block) {
+        whole.narrow(1, token, slice_lengths_[p]).copy_(block);
+        token += slice_lengths_[p];
+      });
+  return whole;
 }
 
 // Block p sent: rank p's tokens of my heads. Block p received: my tokens of rank p's heads.
-std::vector<Tensor> HeadExchange::to_slices(const std::vector<Tensor>& parts,
-                                            const std::vector<int64_t>& heads,
-                                            std::string_view purpose) const {
-  if (group_.size() == 1) return parts;
+Tensor HeadExchange::to_slices(const std::vector<Tensor>& parts, const std::vector<int64_t>& heads,
+                               std::string_view purpose) const {
   const auto P = size_t(group_.size());
   const int64_t B = parts[0].size(0), D = parts[0].size(3), mine = heads_of(group_.rank());
   const int64_t s = slice_lengths_[size_t(group_.rank())];
@@ -141,32 +150,38 @@ std::vector<Tensor> HeadExchange::to_slices(const std::vector<Tensor>& parts,
     received[p] = B * s * counts[p] * D;
   }
   const auto options = parts[0].options().requires_grad(false);
-  Tensor send;
-  if (B == 1 && parts.size() == 1 && parts[0].is_contiguous()) {
-    send = parts[0].view({-1});
-  } else {
-    send = at::empty({sum(sent)}, options);
-    int64_t token = 0;
-    Blocks(send, sent)
-        .each(B, slice_lengths_, std::vector<int64_t>(P, mine), D, [&](size_t p, const Tensor& block) {
-          int64_t place = 0;
-          for (const auto& part : parts) {
-            block.narrow(2, place, part.size(2)).copy_(part.narrow(1, token, slice_lengths_[p]));
-            place += part.size(2);
-          }
-          token += slice_lengths_[p];
-        });
+  Tensor arrived;
+  {
+    Tensor send = B == 1 ? flat_where_side_by_side(parts) : Tensor();
+    if (!send.defined()) {
+      send = at::empty({sum(sent)}, options);
+      int64_t token = 0;
+      Blocks(send, sent)
+          .each(B, slice_lengths_, std::vector<int64_t>(P, mine), D, [&](size_t p, const Tensor& block) {
+            int64_t place = 0;
+            for (const auto& part : parts) {
+              block.narrow(2, place, part.size(2)).copy_(part.narrow(1, token, slice_lengths_[p]));
+              place += part.size(2);
+            }
+            token += slice_lengths_[p];
+          });
+    }
+    arrived = group_.all_to_all(send, sent, received, purpose);
   }
-  Tensor arrived = group_.all_to_all(send, sent, received, purpose);
+  Tensor whole = at::empty({B, s, sum(heads), D}, options);
+  const auto wide = at::promoteTypes(whole.scalar_type(), at::kFloat);
   std::vector<Tensor> slices;
   std::vector<bool> adds;  // by part: do several ranks, or none, work on a head?
+  int64_t first_head = 0;
   for (size_t part = 0; part < parts.size(); ++part) {
     adds.push_back(overlap(ranges_[part], heads[part]));
+    slices.push_back(whole.narrow(2, first_head, heads[part]));
     // Sums over ranks are formed in fp32 at least.
-    slices.push_back(adds[part]
-                         ? at::zeros({B, s, heads[part], D},
-                                     options.dtype(at::promoteTypes(parts[part].scalar_type(), at::kFloat)))
-                         : at::empty({B, s, heads[part], D}, options));
+    if (adds[part])
+      slices[part] = slices[part].scalar_type() == wide
+                         ? slices[part].zero_()
+                         : at::zeros(slices[part].sizes(), options.dtype(wide));
+    first_head += heads[part];
   }
   Blocks(arrived, received)
       .each(B, std::vector<int64_t>(P, s), counts, D, [&](size_t p, const Tensor& block) {
@@ -178,9 +193,13 @@ std::vector<Tensor> HeadExchange::to_slices(const std::vector<Tensor>& parts,
           place += count;
         }
       });
-  for (size_t part = 0; part < parts.size(); ++part)
-    slices[part] = slices[part].to(parts[part].scalar_type());
-  return slices;
+  first_head = 0;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    if (slices[part].scalar_type() != whole.scalar_type())
+      whole.narrow(2, first_head, heads[part]).copy_(slices[part]);
+    first_head += heads[part];
+  }
+  return whole;
 }
 
 std::vector<int64_t> agree_slice_lengths(int64_t length, const comm::Group& group) {
@@ -190,56 +209,71 @@ std::vector<int64_t> agree_slice_lengths(int64_t length, const comm::Group& grou
 
 namespace {
 
+// One tensor side by side, or one for each of queries, keys and values.
 struct ExchangeToHeads : Function<ExchangeToHeads> {
   struct Saved {
     HeadExchange exchange;
     std::vector<int64_t> heads;
   };
-  static variable_list forward(AutogradContext* ctx, const Tensor& query, const Tensor& key,
-                               const Tensor& value, HeadExchange exchange) {
-    ctx->saved_data["saved"] = core::to_capsule(Saved{exchange, {query.size(2), key.size(2), value.size(2)}});
-    return exchange.to_heads({query, key, value}, "attention's q, k and v");
+  static variable_list forward(AutogradContext* ctx, at::TensorList slices, const Saved& saved) {
+    ctx->saved_data["saved"] = core::to_capsule(saved);
+    ctx->saved_data["packed"] = slices.size() == 1;
+    const auto parts = slices.size() == 1 ? slices[0].split_with_sizes(saved.heads, 2) : slices.vec();
+    return saved.exchange.to_heads(parts, "attention's q, k and v")
+        .split_with_sizes(saved.exchange.local_heads(), 2);
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto& [exchange, heads] = core::from_capsule<Saved>(ctx->saved_data["saved"]);
-    auto slices = exchange.to_slices(gradients, heads, "the gradient of attention's q, k and v");
-    return {slices[0], slices[1], slices[2], Tensor()};
+    Tensor packed = exchange.to_slices(gradients, heads, "the gradient of attention's q, k and v");
+    auto result =
+        ctx->saved_data["packed"].toBool() ? variable_list{packed} : packed.split_with_sizes(heads, 2);
+    result.emplace_back();
+    return result;
   }
 };
 
 struct ExchangeToSlices : Function<ExchangeToSlices> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& heads, HeadExchange exchange, int64_t query_heads,
-                        const std::optional<Tensor>& known) {
+  static Tensor forward(AutogradContext* ctx, const Tensor& heads, HeadExchange exchange,
+                        int64_t query_heads) {
     ctx->saved_data["exchange"] = core::to_capsule(exchange);
-    // A fresh alias: autograd makes what is returned an output of the graph, and must not do that to a kept
-    // tensor.
-    if (known) return known->detach();
-    return exchange.to_slices({heads}, {query_heads}, "attention's output")[0];
+    return exchange.to_slices({heads}, {query_heads}, "attention's output");
   }
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto& exchange = core::from_capsule<HeadExchange>(ctx->saved_data["exchange"]);
-    return {exchange.to_heads({gradients[0]}, "the gradient of attention's output")[0], Tensor(), Tensor(),
-            Tensor()};
+    return {exchange.to_heads({gradients[0]}, "the gradient of attention's output"), Tensor(), Tensor()};
   }
 };
+
+QueryKeyValue to_heads(at::TensorList slices, const HeadLayout& layout,
+                       const std::vector<int64_t>& slice_lengths, const comm::Group& group) {
+  HeadExchange exchange(group, {layout.queries(), layout.keys(), layout.keys()}, slice_lengths);
+  auto parts = ExchangeToHeads::apply(
+      slices,
+      ExchangeToHeads::Saved{exchange, {layout.query_heads(), layout.key_heads(), layout.key_heads()}});
+  return {parts[0], parts[1], parts[2]};
+}
 
 }  // namespace
 
 QueryKeyValue exchange_to_heads(const QueryKeyValue& slices, const HeadLayout& layout,
                                 const std::vector<int64_t>& slice_lengths, const comm::Group& group) {
   if (group.size() == 1) return slices;
-  HeadExchange exchange(group, {layout.queries(), layout.keys(), layout.keys()}, slice_lengths);
-  auto parts = ExchangeToHeads::apply(slices.query, slices.key, slices.value, exchange);
+  return to_heads({slices.query, slices.key, slices.value}, layout, slice_lengths, group);
+}
+
+QueryKeyValue exchange_to_heads(const Tensor& packed, const HeadLayout& layout,
+                                const std::vector<int64_t>& slice_lengths, const comm::Group& group) {
+  if (group.size() > 1) return to_heads(packed, layout, slice_lengths, group);
+  auto parts =
+      packed.split_with_sizes({layout.query_heads(), layout.key_heads(), layout.key_heads()}, /*dim=*/2);
   return {parts[0], parts[1], parts[2]};
 }
 
 Tensor exchange_to_slices(const Tensor& heads, const HeadLayout& layout,
-                          const std::vector<int64_t>& slice_lengths, const comm::Group& group,
-                          const Tensor& known) {
+                          const std::vector<int64_t>& slice_lengths, const comm::Group& group) {
   if (group.size() == 1) return heads;
   HeadExchange exchange(group, {layout.queries()}, slice_lengths);
-  return ExchangeToSlices::apply(heads, exchange, layout.query_heads(),
-                                 known.defined() ? std::optional(known) : std::nullopt);
+  return ExchangeToSlices::apply(heads, exchange, layout.query_heads());
 }
 
 }  // namespace trireme::sp

@@ -15,7 +15,7 @@
 namespace trireme::sp {
 
 /// Moves one or several parts (queries, keys, values) in one all-to-all. Each part has its own heads and head
-/// ranges; B, s and D are common. Copyable; holds no tensor.
+/// ranges; B, s and D are common. For groups of more than one rank. Copyable; holds no tensor.
 class HeadExchange {
  public:
   /// `ranges[i][p]`: the heads of part i that rank p works on; ranges may overlap. `slice_lengths[p]`: tokens
@@ -23,13 +23,17 @@ class HeadExchange {
   HeadExchange(comm::Group group, std::vector<std::vector<HeadRange>> ranges,
                std::vector<int64_t> slice_lengths);
 
-  /// Parts [B, s, H, D] -> [B, S, h, D], views of one buffer. In a group of one: the parts themselves.
-  std::vector<at::Tensor> to_heads(const std::vector<at::Tensor>& slices, std::string_view purpose) const;
+  /// Parts [B, s, H, D] -> [B, S, h, D], side by side: one tensor of the sum of their h.
+  at::Tensor to_heads(const std::vector<at::Tensor>& slices, std::string_view purpose) const;
 
-  /// Parts [B, S, h, D] -> [B, s, H, D]: the transpose of `to_heads`. A head that several ranks worked on is
-  /// their sum, a head that none worked on is zero. `heads[i]`: H of part i.
-  std::vector<at::Tensor> to_slices(const std::vector<at::Tensor>& parts, const std::vector<int64_t>& heads,
-                                    std::string_view purpose) const;
+  /// Parts [B, S, h, D] -> [B, s, H, D], side by side: the transpose of `to_heads`. A head that several ranks
+  /// worked on is their sum, a head that none worked on is zero. `heads[i]`: H of part i. Parts of one row
+  /// that lie side by side already are sent from where they are.
+  at::Tensor to_slices(const std::vector<at::Tensor>& parts, const std::vector<int64_t>& heads,
+                       std::string_view purpose) const;
+
+  /// This rank's heads of each part.
+  std::vector<int64_t> local_heads() const;
 
  private:
   int64_t heads_of(int64_t rank) const;  // over all parts
@@ -55,10 +59,12 @@ struct QueryKeyValue {
 QueryKeyValue exchange_to_heads(const QueryKeyValue& slices, const HeadLayout& layout,
                                 const std::vector<int64_t>& slice_lengths, const comm::Group& group);
 
+/// The same of queries, keys and values that lie side by side, [B, s, H + 2 K, D]: so does their gradient.
+QueryKeyValue exchange_to_heads(const at::Tensor& packed, const HeadLayout& layout,
+                                const std::vector<int64_t>& slice_lengths, const comm::Group& group);
+
 /// [B, S, h, D] -> [B, s, H, D], in one all-to-all. Differentiable: the gradient is the way back.
-/// Where `known` is defined it is the result, and nothing is sent: a recomputation that kept it.
 at::Tensor exchange_to_slices(const at::Tensor& heads, const HeadLayout& layout,
-                              const std::vector<int64_t>& slice_lengths, const comm::Group& group,
-                              const at::Tensor& known = {});
+                              const std::vector<int64_t>& slice_lengths, const comm::Group& group);
 
 }  // namespace trireme::sp

@@ -14,18 +14,10 @@ namespace trireme::sp {
 using LocalAttention = std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key,
                                                 const at::Tensor& value, const AttentionContext& context)>;
 
-/// What a recomputation needs in order not to attend again.
-struct KeptAttention {
-  at::Tensor output;        ///< [B, s, H, D]: my tokens, all heads
-  at::Tensor local_output;  ///< [B, S, h, D]: all tokens, my heads; the same numbers, exchanged
-  at::Tensor logsumexp;     ///< [B, S, h], fp32 at least
-};
-
 /// softmax(query key^T / sqrt(D)) value by fused kernels, tile by tile of the context's plan: documents never
 /// see each other, and no tensor of [S, S] is made. Queries that read nothing get zeros. Differentiable by
-/// the formula's gradient; where `kept` holds an output that output is returned and nothing is computed; else
-/// `kept`, if given, receives it.
+/// the formula's gradient.
 at::Tensor fused_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                           const AttentionContext& context, KeptAttention* kept = nullptr);
+                           const AttentionContext& context);
 
 }  // namespace trireme::sp
