@@ -37,5 +37,16 @@ TEST(BufferPool, OtherTensorsHaveNoBlock) {
   EXPECT_THROW(block_of(at::empty({10000}).narrow(0, 1, 9)), std::logic_error);
 }
 
+TEST(BufferPool, KeepsNoMoreThanItsLimit) {
+  BufferPool pool(/*pinned=*/false, /*most_idle=*/1);
+  at::Tensor a = pool.take(8, at::kFloat, at::kCPU), b = pool.take(16, at::kFloat, at::kCPU);
+  pool.give_back(std::move(a));
+  pool.give_back(std::move(b));
+  EXPECT_EQ(pool.idle_count(), 1);
+  EXPECT_EQ(pool.idle_bytes(), 32);
+  pool.drop_idle();
+  EXPECT_EQ(pool.idle_count(), 0);
+}
+
 }  // namespace
 }  // namespace trireme::core

@@ -9,6 +9,8 @@
 #include "support/ranks.h"
 #include "support/reference_decoder.h"
 #include "support/units.h"
+#include "trireme/alst/activation_offload.h"
+#include "trireme/alst/disk_target.h"
 #include "trireme/core/check.h"
 
 // The first invariant: loss, every gradient, the gradient norm and the weights after three steps are those of
@@ -121,6 +123,8 @@ struct Setting {
   core::Residence parameters_on = core::Residence::device, optimizer_on = core::Residence::device;
   model::TensorRules rules;
   std::vector<zero::AdamWOptions> further_groups;
+  int64_t recompute_every = 1;
+  std::optional<alst::ActivationOffloadOptions> activations_on_disk;
 };
 
 std::string describe(const Kind& kind, const Setting& s) {
@@ -128,7 +132,8 @@ std::string describe(const Kind& kind, const Setting& s) {
                            ", micro-batch ", s.micro_batch, ", recompute ", int(s.recompute), ", mlp tiles ",
                            s.mlp_tiles.value_or(-1), ", loss tiles ", s.loss_tiles.value_or(-1),
                            ", persistent below ", s.persistence_threshold, ", parameters on ",
-                           int(s.parameters_on), ", optimizer on ", int(s.optimizer_on));
+                           int(s.parameters_on), ", optimizer on ", int(s.optimizer_on), ", recompute every ",
+                           s.recompute_every, ", activations on disk ", s.activations_on_disk.has_value());
 }
 
 std::vector<sp::SlicedBatch> micro_batches(const std::vector<tests::ReferenceBatch>& rows,
@@ -183,6 +188,23 @@ zero::Memory memory_of(const Setting& s, const testing::TemporaryDirectory& dire
   return {pool, disk(s.parameters_on), disk(s.optimizer_on)};
 }
 
+std::shared_ptr<alst::Keeper> keeper_of(const Setting& s, const testing::TemporaryDirectory& directory) {
+  if (!s.activations_on_disk) return nullptr;
+  const auto pool = std::make_shared<core::BufferPool>();
+  const auto store = std::make_shared<core::DiskStore>(
+      core::DiskStoreOptions{.directory = directory.path(), .write_behind_bytes = 1 << 20}, pool);
+  return std::make_shared<alst::ActivationOffload>(*s.activations_on_disk,
+                                                   std::make_shared<alst::DiskTarget>(store, pool));
+}
+
+model::ForwardOptions forward_options(const Setting& s, const testing::TemporaryDirectory& directory) {
+  return {.recompute = s.recompute,
+          .recompute_every = s.recompute_every,
+          .keeper = keeper_of(s, directory),
+          .mlp_tiles = s.mlp_tiles,
+          .loss_tiles = s.loss_tiles};
+}
+
 void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype, const Expected& want) {
   const Kind kind = kinds()[kind_index];
   SCOPED_TRACE(describe(kind, s));
@@ -203,7 +225,7 @@ void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype, co
                            mesh,
                            {.schedule = s.schedule, .rules = s.rules, .memory = memory_of(s, directory)});
     write_parameters(decoder, reference);
-    Engine engine(decoder, mesh, {s.recompute, s.mlp_tiles, s.loss_tiles}, /*gradient_clipping=*/1.0,
+    Engine engine(decoder, mesh, forward_options(s, directory), /*gradient_clipping=*/1.0,
                   {.elements = 1, .ahead = 1});
     for (int64_t step = 0; step < kSteps; ++step) {
       const double tolerance = step == 0 ? first : later;
@@ -302,6 +324,59 @@ TEST(Oracle, EveryPlaceOfStatesAndEveryThreshold) {
                   at::kDouble);
 }
 
+TEST(Oracle, EveryPlaceOfActivations) {
+  size_t turn = 0;
+  for (auto [ranks, sp] : kLayouts)
+    for (int64_t stage : {0, 3})
+      for (Recompute recompute : {Recompute::layer, Recompute::all_but_attention})
+        for (int64_t every : {1, 2})
+          for (int64_t keep_last : {0, 1, 2}) {
+            Setting s{.ranks = ranks, .sp = sp, .stage = stage, .recompute = recompute};
+            s.recompute_every = every;
+            s.micro_batch = ++turn % 2 ? 1 : 2;
+            if (turn % 3) s.mlp_tiles = int64_t(turn % 3) * 2;
+            s.activations_on_disk = {
+                .what = turn % 5 ? alst::OffloadedTensors::all : alst::OffloadedTensors::inputs,
+                .min_bytes = 0,
+                .leaving_at_once = int64_t(turn % 3),
+                .keep_last = keep_last};
+            expect_oracle(turn % kinds().size(), s, turn % 4 ? at::kFloat : at::kDouble);
+          }
+}
+
+// Where activations wait changes not a bit.
+TEST(Engine, ActivationsComeBackBitForBit) {
+  const Kind kind = kinds()[1];
+  const tests::ReferenceDecoder reference(kind.config, at::kFloat);
+  const auto rows = all_rows(kind.masked);
+  for (auto dtype : {at::kFloat, at::kBFloat16})
+    for (Recompute recompute : {Recompute::layer, Recompute::all_but_attention}) {
+      const testing::TemporaryDirectory directory;
+      tests::run_ranks(2, [&](const comm::Connection& connection) {
+        const auto mesh = comm::Mesh::create(connection, 2);
+        std::vector<std::optional<alst::ActivationOffloadOptions>> places{std::nullopt};
+        for (auto what : {alst::OffloadedTensors::inputs, alst::OffloadedTensors::all})
+          for (int64_t keep_last : {0, 1})
+            places.push_back(alst::ActivationOffloadOptions{
+                .what = what, .min_bytes = 0, .leaving_at_once = 1, .keep_last = keep_last});
+        std::vector<Tensor> found[5];
+        for (size_t place = 0; place < places.size(); ++place) {
+          Setting s{.recompute = recompute};
+          s.activations_on_disk = places[place];
+          model::Decoder decoder(kind.config, {.dtype = dtype}, mesh);
+          write_parameters(decoder, reference);
+          Engine engine(decoder, mesh, forward_options(s, directory), 1.0);
+          for (int64_t step = 0; step < kSteps; ++step)
+            engine.step(micro_batches(rows[size_t(step)], mesh, 2), groups({.eps = kEps}));
+          each_tensor(decoder, tests::whole_value,
+                      [&](const std::string&, const Tensor& value) { found[place].push_back(value); });
+          for (size_t i = 0; i < found[0].size(); ++i)
+            EXPECT_TRUE(at::equal(found[0][i], found[place][i])) << "place " << place << ", tensor " << i;
+        }
+      });
+    }
+}
+
 // The first layer and the embedding are not trained: nothing requires a gradient before the second layer.
 TEST(Oracle, AFrozenBeginningUnderEveryWayToRecompute) {
   for (const size_t kind : {size_t{0}, size_t{2}}) {  // of the second, the head is the frozen embedding
@@ -376,7 +451,7 @@ TEST(Engine, Bf16FollowsFp32) {
       const auto mesh = comm::Mesh::create(connection, sp);
       model::Decoder decoder(kind.config, {.dtype = at::kBFloat16}, mesh);
       write_parameters(decoder, reference);
-      Engine engine(decoder, mesh, {Recompute::all_but_attention, {}, {}}, 1.0);
+      Engine engine(decoder, mesh, {.recompute = Recompute::all_but_attention}, 1.0);
       for (int64_t step = 0; step < kSteps; ++step) {
         auto result = engine.step(micro_batches(rows[size_t(step)], mesh, 1), groups({.eps = kEps}));
         EXPECT_NEAR(result.loss, want.losses[size_t(step)], 2e-2 * want.losses[size_t(step)]);

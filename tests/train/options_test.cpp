@@ -56,7 +56,7 @@ TEST(Options, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.scheduler, Scheduler(ConstantLR{1e-4}));
   EXPECT_FALSE(options.bf16);
   EXPECT_EQ(options.zero.stage, 3);
-  EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::layer);
+  EXPECT_EQ(options.checkpoint.policy, CheckpointPolicy::layer);
   EXPECT_EQ(options.tiling.mlp, Tiles{});
   EXPECT_EQ(options.tiling.loss, Tiles{});
   EXPECT_EQ(options.communication_type, CommunicationType::fp32);
@@ -100,7 +100,7 @@ TEST(Options, TakeEveryKey) {
   EXPECT_TRUE(options.bf16);
   EXPECT_EQ(options.communication_type, CommunicationType::bf16);
   EXPECT_EQ(options.zero.stage, 1);
-  EXPECT_EQ(options.checkpoint_policy, CheckpointPolicy::keep_attention);
+  EXPECT_EQ(options.checkpoint.policy, CheckpointPolicy::keep_attention);
   EXPECT_EQ(options.tiling.mlp, (Tiles{Tiles::Mode::off, 0}));
   EXPECT_EQ(options.tiling.loss, (Tiles{Tiles::Mode::count, 6}));
   EXPECT_EQ(options.timeout_seconds, 1.5);
@@ -173,7 +173,8 @@ TEST(Options, RefuseWrongValuesByPathRuleAndValue) {
 
 TEST(Options, RefuseImpossibleCombinations) {
   EXPECT_THAT(refusal({"fp16.enabled=true"}), AllOf(HasSubstr("fp16"), HasSubstr("bf16.enabled")));
-  EXPECT_THAT(refusal({"communication_data_type=bf16"}), HasSubstr("unless bf16.enabled or torch_autocast.enabled is true"));
+  EXPECT_THAT(refusal({"communication_data_type=bf16"}),
+              HasSubstr("unless bf16.enabled or torch_autocast.enabled is true"));
   EXPECT_THAT(refusal({"sequence_parallel_size=65"}), HasSubstr("got 64 tokens for 65 ranks"));
   // The default warm-up of 1000 steps is longer than the run.
   EXPECT_THAT(

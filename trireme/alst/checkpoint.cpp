@@ -59,6 +59,7 @@ class ReplayedRandomState {
 
 struct Plan {
   Region region;
+  std::shared_ptr<Keeper> keeper;
   std::vector<bool> defined;  // which inputs are
 };
 
@@ -74,17 +75,22 @@ struct Checkpoint : Function<Checkpoint> {
     Plan plan;
     RandomState random;
     at::Device device;
-    size_t inputs;
+    std::vector<bool> trained;  // which of the defined inputs require a gradient
   };
 
   static variable_list forward(AutogradContext* ctx, const Tensor& anchor, at::TensorList inputs,
                                const Plan& plan) {
-    Saved saved{plan, RandomState(anchor.device()), anchor.device(), inputs.size()};
+    Saved saved{plan, RandomState(anchor.device()), anchor.device(), {}};
+    for (const auto& input : inputs) saved.trained.push_back(input.requires_grad());
     Kept kept;
     auto outputs = plan.region(with_undefined(plan.defined, inputs.data()), kept);
-    variable_list to_save(inputs.begin(), inputs.end());
-    to_save.insert(to_save.end(), kept.tensors.begin(), kept.tensors.end());
-    ctx->save_for_backward(to_save);
+    if (plan.keeper) {
+      ctx->save_for_backward({core::to_owning_tensor(plan.keeper->keep(inputs.vec(), kept.tensors))});
+    } else {
+      variable_list to_save(inputs.begin(), inputs.end());
+      to_save.insert(to_save.end(), kept.tensors.begin(), kept.tensors.end());
+      ctx->save_for_backward(to_save);
+    }
     ctx->saved_data["saved"] = core::to_capsule(std::move(saved));
     return outputs;
   }
@@ -92,10 +98,11 @@ struct Checkpoint : Function<Checkpoint> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
     auto all = ctx->get_saved_variables();
+    if (saved.plan.keeper) all = core::from_owning_tensor<KeptTensors>(all[0]).get();
     variable_list inputs;
-    for (size_t i = 0; i < saved.inputs; ++i)
-      inputs.push_back(all[i].detach().requires_grad_(all[i].requires_grad()));
-    Kept kept{.replaying = true, .tensors = {all.begin() + int64_t(saved.inputs), all.end()}};
+    for (size_t i = 0; i < saved.trained.size(); ++i)
+      inputs.push_back(all[i].detach().requires_grad_(saved.trained[i]));
+    Kept kept{.replaying = true, .tensors = {all.begin() + int64_t(saved.trained.size()), all.end()}};
     all.clear();
     variable_list outputs;
     {
@@ -123,12 +130,13 @@ struct Checkpoint : Function<Checkpoint> {
 
 }  // namespace
 
-std::vector<Tensor> checkpoint(const Region& region, const std::vector<Tensor>& inputs) {
+std::vector<Tensor> checkpoint(const Region& region, const std::vector<Tensor>& inputs,
+                               const std::shared_ptr<Keeper>& keeper) {
   if (!at::GradMode::is_enabled()) {
     Kept kept;
     return region(inputs, kept);
   }
-  Plan plan{region, {}};
+  Plan plan{region, keeper, {}};
   variable_list defined;
   for (const auto& input : inputs) {
     plan.defined.push_back(input.defined());

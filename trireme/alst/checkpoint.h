@@ -4,7 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
+
+#include "trireme/alst/kept_tensors.h"
 
 namespace trireme::alst {
 
@@ -28,6 +31,9 @@ using Region = std::function<std::vector<at::Tensor>(const std::vector<at::Tenso
 /// the same, so that parameters in the region get theirs. A second backward pass needs retain_graph, as
 /// everywhere, and adds up. Without grad mode the region just runs. What the region captures must outlive the
 /// graph.
-std::vector<at::Tensor> checkpoint(const Region& region, const std::vector<at::Tensor>& inputs);
+///
+/// `keeper`, if given, has what is kept in place of autograd: see activation_offload.h.
+std::vector<at::Tensor> checkpoint(const Region& region, const std::vector<at::Tensor>& inputs,
+                                   const std::shared_ptr<Keeper>& keeper = nullptr);
 
 }  // namespace trireme::alst

@@ -41,6 +41,7 @@ at::Tensor BufferPool::take(int64_t numel, at::ScalarType dtype, at::Device devi
 }
 
 void BufferPool::give_back(at::Tensor buffer) {
+  if (idle_count() >= most_idle_) return;
   const Key key{buffer.numel(), buffer.scalar_type(), buffer.device()};
   idle_[key].push_back(std::move(buffer));
 }
@@ -50,6 +51,12 @@ int64_t BufferPool::idle_bytes() const {
   for (const auto& [key, buffers] : idle_)
     for (const auto& buffer : buffers) bytes += int64_t(buffer.nbytes());
   return bytes;
+}
+
+int64_t BufferPool::idle_count() const {
+  int64_t count = 0;
+  for (const auto& [key, buffers] : idle_) count += int64_t(buffers.size());
+  return count;
 }
 
 std::span<std::byte> block_of(const at::Tensor& buffer) {

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <tuple>
@@ -16,8 +18,9 @@ namespace trireme::core {
 class BufferPool {
  public:
   /// `pinned`: buffers of the host are page-locked, so that a GPU copies from and to them beside its
-  /// computation.
-  explicit BufferPool(bool pinned = false) : pinned_(pinned) {}
+  /// computation. No more than `most_idle` buffers wait to be taken; the others are freed.
+  explicit BufferPool(bool pinned = false, int64_t most_idle = std::numeric_limits<int64_t>::max())
+      : pinned_(pinned), most_idle_(most_idle) {}
 
   /// A flat tensor [numel] of `dtype` on `device`. On the host it begins at, and its memory goes on to, a
   /// multiple of `AlignedMemory::kAlignment`, as direct I/O wants it: see `block_of`.
@@ -28,6 +31,11 @@ class BufferPool {
 
   /// Bytes that are waiting to be taken.
   int64_t idle_bytes() const;
+  /// And how many buffers they are.
+  int64_t idle_count() const;
+
+  /// Frees the buffers that are waiting.
+  void drop_idle() { idle_.clear(); }
 
  private:
   using Key = std::tuple<int64_t, at::ScalarType, at::Device>;
@@ -35,6 +43,7 @@ class BufferPool {
     bool operator()(const Key& a, const Key& b) const;
   };
   bool pinned_;
+  int64_t most_idle_;
   std::map<Key, std::vector<at::Tensor>, Order> idle_;
 };
 

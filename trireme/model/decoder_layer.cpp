@@ -10,7 +10,7 @@ namespace trireme::model {
 using at::Tensor;
 
 DecoderLayer::DecoderLayer(const Config& config, int64_t index, zero::Unit& unit, comm::Group sequence)
-    : config_(config), window_(config.windows[size_t(index)]), unit_(unit), sequence_(std::move(sequence)) {
+    : config_(config), index_(index), window_(config.windows[size_t(index)]), unit_(unit), sequence_(std::move(sequence)) {
   size_t next = kOptional;
   if (config.qkv_bias) qkv_bias_ = next++;
   if (config.qk_norm) {
@@ -22,9 +22,13 @@ DecoderLayer::DecoderLayer(const Config& config, int64_t index, zero::Unit& unit
 Tensor DecoderLayer::forward(const Tensor& x, const std::shared_ptr<const LayerInputs>& inputs,
                              zero::Coordinator& coordinator) const {
   return coordinator.around({&unit_}, zero::BackwardNeeds::values, x, [&](const Tensor& in) {
-    if (inputs->options.recompute != Recompute::nothing) return checkpointed(in, inputs);
+    if (is_recomputed(inputs->options)) return checkpointed(in, inputs);
     return after_mlp(after_attention(in, *inputs, nullptr), inputs->options, /*value_needed=*/true);
   });
+}
+
+bool DecoderLayer::is_recomputed(const ForwardOptions& options) const {
+  return options.recompute != Recompute::nothing && index_ % options.recompute_every == 0;
 }
 
 Tensor DecoderLayer::checkpointed(const Tensor& x, const std::shared_ptr<const LayerInputs>& inputs) const {
@@ -37,7 +41,7 @@ Tensor DecoderLayer::checkpointed(const Tensor& x, const std::shared_ptr<const L
     if (keep && !kept.replaying) kept.tensors = {attention.output, attention.logsumexp};
     return {after_mlp(middle, inputs->options, /*value_needed=*/!kept.replaying)};
   };
-  return alst::checkpoint(region, {x})[0];
+  return alst::checkpoint(region, {x}, inputs->options.keeper)[0];
 }
 
 Tensor DecoderLayer::after_attention(const Tensor& x, const LayerInputs& inputs,
@@ -83,7 +87,7 @@ alst::Mlp DecoderLayer::mlp() const {
 Tensor DecoderLayer::after_mlp(const Tensor& x, const ForwardOptions& options, bool value_needed) const {
   const int64_t tiles = options.mlp_tiles.value_or(alst::automatic_mlp_tiles(x.size(0), config_.hidden_size));
   // What is recomputed anyway is one tile at least: its backward pass then spares the last product.
-  if (tiles > 0 || options.recompute != Recompute::nothing)
+  if (tiles > 0 || is_recomputed(options))
     return alst::tiled_mlp(x, mlp(), std::max<int64_t>(1, tiles), value_needed);
   const Tensor gate_up =
       project_normalized(x, unit_.parameter(kPostNorm), config_.norm_epsilon, unit_.parameter(kGateUp));

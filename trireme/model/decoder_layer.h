@@ -43,7 +43,10 @@ class DecoderLayer {
   at::Tensor after_mlp(const at::Tensor& x, const ForwardOptions& options, bool value_needed) const;
   alst::Mlp mlp() const;
 
+  bool is_recomputed(const ForwardOptions& options) const;
+
   const Config& config_;
+  int64_t index_;
   int64_t window_;
   zero::Unit& unit_;
   comm::Group sequence_;

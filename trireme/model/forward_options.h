@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+
+#include "trireme/alst/kept_tensors.h"
 
 namespace trireme::model {
 
@@ -16,6 +19,10 @@ enum class Recompute {
 
 struct ForwardOptions {
   Recompute recompute = Recompute::layer;
+  /// That is done with each so many-th layer, from the first; the others keep every activation.
+  int64_t recompute_every = 1;
+  /// Where the layers' checkpoints put what they keep; null: in memory.
+  std::shared_ptr<alst::Keeper> keeper;
   /// Tiles of a layer's MLP; nothing: as many as tokens per hidden size; 0: none, its activations are kept as
   /// any others.
   std::optional<int64_t> mlp_tiles;

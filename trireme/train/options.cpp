@@ -134,8 +134,7 @@ void read_precision(const ObjectReader& reader, Options& options) {
 
 void read_memory(const ObjectReader& reader, Options& options) {
   options.zero = read_zero_options(reader);
-  options.checkpoint_policy = reader.object("activation_checkpointing", {"policy"})
-                                  .choice<CheckpointPolicy>("policy", options.checkpoint_policy, kPolicies);
+  options.checkpoint = read_checkpoint_options(reader);
   const ObjectReader tiling = reader.object("tiling", {"mlp", "loss"});
   options.tiling = {.mlp = read_tiles(tiling, "mlp"), .loss = read_tiles(tiling, "loss")};
 }
@@ -274,7 +273,7 @@ json to_json(const Options& options) {
       {"torch_autocast", {{"enabled", options.autocast}, {"dtype", "bfloat16"}}},
       {"communication_data_type", name_of(options.communication_type, kCommunicationTypes)},
       {"zero_optimization", zero_options_to_json(options.zero)},
-      {"activation_checkpointing", {{"policy", name_of(options.checkpoint_policy, kPolicies)}}},
+      {"activation_checkpointing", checkpoint_options_to_json(options.checkpoint)},
       {"tiling", {{"mlp", tiles_to_json(options.tiling.mlp)}, {"loss", tiles_to_json(options.tiling.loss)}}},
       {"timeout_seconds", options.timeout_seconds},
   };
@@ -308,6 +307,7 @@ void check_world(const Options& options, int64_t world_size) {
 
 void check_inputs(const Options& options) {
   check_offload_paths(options.zero);
+  check_offload_path(options.checkpoint);
   std::error_code ignored;  // what cannot be looked at counts as missing
   core::check_value(options.model.path.empty() || std::filesystem::is_directory(options.model.path, ignored),
                     "[options] model.path must be a model directory; got ", options.model.path,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/train/checkpoint_options.h"
 #include "trireme/train/scheduler.h"
 #include "trireme/train/zero_options.h"
 
@@ -48,13 +49,6 @@ struct OptimizerOptions {
   std::vector<OptimizerGroup> groups;
 };
 
-/// Which of a layer's activations outlive its forward pass.
-enum class CheckpointPolicy {
-  none,            ///< all
-  layer,           ///< the layer's input: the rest is computed again
-  keep_attention,  ///< also the attention's output: its quadratic part is not computed again
-};
-
 /// Into how many tiles a computation over tokens is cut.
 struct Tiles {
   enum class Mode { automatic, off, count };
@@ -89,7 +83,7 @@ struct Options {
   bool bf16 = false;      ///< parameters and activations in bf16, masters and optimizer state in fp32
   bool autocast = false;  ///< the same, with fp32 shards that are rounded to bf16 when they are gathered
   ZeroOptions zero;
-  CheckpointPolicy checkpoint_policy = CheckpointPolicy::layer;
+  CheckpointOptions checkpoint;
   TilingOptions tiling;
   CommunicationType communication_type = CommunicationType::fp32;  ///< dtype that gradients are reduced in
   double timeout_seconds = 600;                                    ///< longest wait for the other ranks

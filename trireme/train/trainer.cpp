@@ -71,9 +71,9 @@ std::optional<int64_t> tile_count(const Tiles& tiles, int64_t off) {
   return tiles.mode == Tiles::Mode::off ? off : tiles.count;
 }
 
-model::ForwardOptions forward_options(const Options& options) {
+model::ForwardOptions forward_options(const Options& options, const std::shared_ptr<alst::Keeper>& keeper) {
   model::ForwardOptions forward;
-  switch (options.checkpoint_policy) {
+  switch (options.checkpoint.policy) {
     case CheckpointPolicy::none:
       forward.recompute = model::Recompute::nothing;
       break;
@@ -84,6 +84,8 @@ model::ForwardOptions forward_options(const Options& options) {
       forward.recompute = model::Recompute::all_but_attention;
       break;
   }
+  forward.recompute_every = options.checkpoint.every;
+  forward.keeper = keeper;
   forward.mlp_tiles = tile_count(options.tiling.mlp, 0);
   forward.loss_tiles = tile_count(options.tiling.loss, 1);  // fused in any case: then in one tile
   return forward;
@@ -352,8 +354,8 @@ void train(const Options& options, const comm::Environment& environment, const s
   else
     model::load_weights(decoder, model::WeightFiles::open(options.model.path));
   Batches batches(options, mesh, config.vocabulary_size, device);
-  Engine engine(decoder, mesh, forward_options(options), options.gradient_clipping, offload.streaming(),
-                events);
+  Engine engine(decoder, mesh, forward_options(options, offload.keeper()), options.gradient_clipping,
+                offload.streaming(), events);
 
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {

@@ -12,8 +12,6 @@ using core::IoEngine;
 using core::Residence;
 using nlohmann::json;
 
-constexpr Choices<IoEngine, 3> kEngines{
-    {{"auto", IoEngine::automatic}, {"io_uring", IoEngine::uring}, {"threads", IoEngine::threads}}};
 constexpr int64_t kMostBuffers = 1 << 16;
 
 int64_t read_stage(const ObjectReader& zero, int64_t otherwise) {
