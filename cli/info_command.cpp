@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/memory_settings.h"
 #include "trireme/comm/backends.h"
 #include "trireme/train/progress.h"
 
@@ -59,6 +60,7 @@ int info() {
       << std::thread::hardware_concurrency() << " cores, " << at::get_cpu_capability() << '\n'
       << "threads        " << at::get_num_threads()
       << " (OMP_NUM_THREADS sets it; ranks of --ranks share the cores)\n"
+      << "allocator      " << host_allocator() << '\n'
       << "memory         " << memory_text("MemTotal") << ", " << memory_text("MemAvailable")
       << " available\n";
   print_devices(out);

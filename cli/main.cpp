@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/error_mark.h"
 #include "cli/exit_codes.h"
+#include "cli/memory_settings.h"
 #include "cli/parse_error.h"
 #include "trireme/core/check.h"
 
@@ -56,6 +57,7 @@ int run(int count, char** words) {
       "`trireme COMMAND --help` says more.\n\nExample:\n  trireme prepare docs/ --output corpus.safetensors\n"
       "  trireme train run.json --ranks 2");
   silence_warnings();
+  prefer_expandable_segments();
   Action chosen;
   add_train(program, chosen);
   add_tune(program, chosen);

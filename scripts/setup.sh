@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 readonly torch_version=2.13.0
 readonly transformers_version=5.24.0
 packages=(ca-certificates ccache cmake g++ libbenchmark-dev libcli11-dev libgloo-dev libgmock-dev libgtest-dev libhwy-dev
-          liburing-dev libxxhash-dev make ninja-build nlohmann-json3-dev pkg-config "$@")
+          libjemalloc-dev liburing-dev libxxhash-dev make ninja-build nlohmann-json3-dev pkg-config "$@")
 
 missing_packages() {
   local name
