@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 500
 
-# core -> comm -> {sp, zero, alst, data} -> model -> {plan, train} -> cli. Modules in one set do not know each other.
-LAYERS = [{"core"}, {"comm"}, {"sp", "zero", "alst", "data"}, {"model"}, {"plan", "train"}, {"cli"}]
+# core -> comm -> {sp, zero, alst, data} -> model -> plan -> train -> cli. Modules in one set do not know each other.
+LAYERS = [{"core"}, {"comm"}, {"sp", "zero", "alst", "data"}, {"model"}, {"plan"}, {"train"}, {"cli"}]
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]', re.MULTILINE)

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdlib>
 #include <thread>
 
 namespace trireme::tests {
@@ -31,25 +33,30 @@ class RecordingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const auto watched = watched_.load();
     const bool counts = watched == std::thread::id() || watched == std::this_thread::get_id();
-    auto block = new Block{inner_->allocate(bytes), this, counts ? int64_t(bytes) : 0};
-    raise(largest_, block->bytes);
-    raise(peak_, live_ += block->bytes);
-    return {block->memory.get(), block, &release, c10::Device(c10::DeviceType::CPU)};
+    auto* header = static_cast<Header*>(std::aligned_alloc(kAlignment, kAlignment + rounded(bytes)));
+    *header = {this, counts ? int64_t(bytes) : 0};
+    raise(largest_, header->bytes);
+    raise(peak_, live_ += header->bytes);
+    void* memory = reinterpret_cast<std::byte*>(header) + kAlignment;
+    return {memory, memory, &release, c10::Device(c10::DeviceType::CPU)};
   }
+  // Some kernels allocate without a DataPtr: memory must be enough to free it by.
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t count) const override {
     default_copy_data(to, from, count);
   }
 
  private:
-  struct Block {
-    c10::DataPtr memory;
+  static constexpr size_t kAlignment = 64;
+  struct Header {  // before each block
     RecordingAllocator* owner;
     int64_t bytes;
   };
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->owner->live_ -= block->bytes;
-    delete block;
+  static size_t rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+  static void release(void* memory) {
+    auto* header = reinterpret_cast<Header*>(static_cast<std::byte*>(memory) - kAlignment);
+    header->owner->live_ -= header->bytes;
+    std::free(header);
   }
   static void raise(std::atomic<int64_t>& record, int64_t value) {
     int64_t known = record;

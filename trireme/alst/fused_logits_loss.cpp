@@ -18,9 +18,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kTileBytes = 16 << 20;
-constexpr int64_t kLeastTokens = 128;  // fewer, and the matrix products run below their rate
-
 struct FusedLogitsLoss : Function<FusedLogitsLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels,
                         double scale, int64_t tiles) {
@@ -62,11 +59,6 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
 };
 
 }  // namespace
-
-int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary) {
-  const int64_t rows = std::max(kLeastTokens, kTileBytes / (4 * std::max<int64_t>(1, vocabulary)));
-  return std::max<int64_t>(1, (tokens + rows - 1) / rows);
-}
 
 Tensor fused_logits_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale,
                          int64_t tiles) {

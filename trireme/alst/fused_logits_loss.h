@@ -8,9 +8,6 @@
 
 namespace trireme::alst {
 
-/// Tiles such that one tile's logits take about 16 MiB in fp32, but a tile has at least 128 tokens.
-int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary);
-
 /// The sum of token losses times `scale`: a scalar in fp32 or wider.
 ///   hidden [N, E], head [V, E] of one dtype; labels [N], int64, -100: ignored; any other must be in [0, V).
 /// token loss = logsumexp(head h) - (head h)[label].

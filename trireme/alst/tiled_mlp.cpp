@@ -114,10 +114,6 @@ struct TiledMlp : Function<TiledMlp> {
 
 }  // namespace
 
-int64_t automatic_mlp_tiles(int64_t tokens, int64_t hidden_size) {
-  return std::max<int64_t>(1, (tokens + hidden_size - 1) / hidden_size);
-}
-
 Tensor tiled_mlp(const Tensor& x, const Mlp& mlp, int64_t tiles, bool value_needed) {
   variable_list weights = mlp.parameters;
   weights.push_back(mlp.down);

@@ -20,10 +20,6 @@ struct Mlp {
   at::Tensor down;  ///< [E, I]
 };
 
-/// Tiles such that one has about as many tokens as the hidden size, whose activations then are no larger than
-/// a weight.
-int64_t automatic_mlp_tiles(int64_t tokens, int64_t hidden_size);
-
 /// x [N, E] -> [N, E]. Keeps x alone; the backward pass computes each tile's activations again, but not their
 /// projection down. Parameter gradients are summed over tiles in fp32 at least and handed over once, after
 /// the last. Tiles need not divide N, nor be fewer than it: the result does not depend on their number beyond

@@ -1,4 +1,5 @@
 // How a number of rows is cut into tiles.
+//   N tokens, E hidden size, V vocabulary.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,20 @@ void each_tile(int64_t rows, int64_t tiles, const Visit& visit) {
     const int64_t count = rows / tiles + (tile < rows % tiles);
     if (count > 0) visit(first, count);
   }
+}
+
+/// Tiles of an MLP such that one has about as many tokens as the hidden size, whose activations then are no
+/// larger than a weight. (ALST, arXiv:2506.13996, section 3.1.2.)
+inline int64_t automatic_mlp_tiles(int64_t tokens, int64_t hidden_size) {
+  return std::max<int64_t>(1, (tokens + hidden_size - 1) / hidden_size);
+}
+
+/// Tiles of a loss such that one tile's logits take about 16 MiB in fp32, but a tile has at least 128 tokens:
+/// with fewer the matrix products run below their rate.
+inline int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary) {
+  constexpr int64_t kTileBytes = 16 << 20, kLeastTokens = 128;
+  const int64_t rows = std::max(kLeastTokens, kTileBytes / (4 * std::max<int64_t>(1, vocabulary)));
+  return std::max<int64_t>(1, (tokens + rows - 1) / rows);
 }
 
 }  // namespace trireme::alst

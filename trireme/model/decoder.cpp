@@ -1,6 +1,7 @@
 #include "trireme/model/decoder.h"
 
 #include "trireme/alst/fused_logits_loss.h"
+#include "trireme/alst/tiles.h"
 #include "trireme/model/norm.h"
 #include "trireme/model/projection.h"
 

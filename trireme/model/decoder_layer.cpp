@@ -1,6 +1,7 @@
 #include "trireme/model/decoder_layer.h"
 
 #include "trireme/alst/checkpoint.h"
+#include "trireme/alst/tiles.h"
 #include "trireme/model/norm.h"
 #include "trireme/model/parameters.h"
 #include "trireme/model/projection.h"

@@ -6,16 +6,9 @@
 #include <optional>
 
 #include "trireme/alst/kept_tensors.h"
+#include "trireme/model/recompute.h"
 
 namespace trireme::model {
-
-/// What of a layer's forward pass is kept for its backward pass.
-enum class Recompute {
-  nothing,            ///< keep every activation
-  layer,              ///< keep the layer's input, run the layer again
-  all_but_attention,  ///< also keep attention's output: its quadratic part and the output's exchange are not
-                      ///< run again
-};
 
 struct ForwardOptions {
   Recompute recompute = Recompute::layer;

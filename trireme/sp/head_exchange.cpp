@@ -114,18 +114,21 @@ Tensor HeadExchange::to_heads(const std::vector<Tensor>& slices, std::string_vie
     sent[p] = B * s * heads[p] * D;
     received[p] = B * slice_lengths_[p] * mine * D;
   }
-  Tensor send = at::empty({sum(sent)}, slices[0].options().requires_grad(false));
-  Blocks(send, sent).each(B, std::vector<int64_t>(P, s), heads, D, [&](size_t p, const Tensor& block) {
-    int64_t place = 0;
-    for (size_t part = 0; part < slices.size(); ++part) {
-      const auto [first, count] = ranges_[part][p];
-      block.narrow(2, place, count).copy_(slices[part].narrow(2, first, count));
-      place += count;
-    }
-  });
-  const Tensor arrived = group_.all_to_all(send, sent, received, purpose);
+  Tensor arrived;
+  {
+    Tensor send = at::empty({sum(sent)}, slices[0].options().requires_grad(false));
+    Blocks(send, sent).each(B, std::vector<int64_t>(P, s), heads, D, [&](size_t p, const Tensor& block) {
+      int64_t place = 0;
+      for (size_t part = 0; part < slices.size(); ++part) {
+        const auto [first, count] = ranges_[part][p];
+        block.narrow(2, place, count).copy_(slices[part].narrow(2, first, count));
+        place += count;
+      }
+    });
+    arrived = group_.all_to_all(send, sent, received, purpose);
+  }
   if (B == 1) return arrived.view({1, sequence_, mine, D});
-  Tensor whole = at::empty({B, sequence_, mine, D}, send.options());
+  Tensor whole = at::empty({B, sequence_, mine, D}, arrived.options());
   int64_t token = 0;
   Blocks(arrived, received)
       .each(B, slice_lengths_, std::vector<int64_t>(P, mine), D, [&](size_t p, const Tensor& block) {

@@ -40,12 +40,13 @@ void each_document(const Documents& documents, const Visit& visit) {
   }
 }
 
-// [B, S, ...] -> [B, s, ...]: padded at the end of the rows, then cut.
+// [B, S, ...] -> [B, s, ...]: padded at the end of the rows, then cut. A copy: a view would hold the whole
+// rows.
 Tensor cut(const Tensor& whole, int64_t padding, double fill, int64_t rank, int64_t s) {
   std::vector<int64_t> pad(size_t(2 * (whole.dim() - 1)), 0);
   pad.back() = padding;
   Tensor padded = padding > 0 ? at::constant_pad_nd(whole, pad, fill) : whole;
-  return padded.narrow(1, rank * s, s).contiguous();
+  return padded.narrow(1, rank * s, s).clone(at::MemoryFormat::Contiguous);
 }
 
 }  // namespace

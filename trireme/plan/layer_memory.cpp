@@ -1,0 +1,145 @@
+#include "trireme/plan/layer_memory.h"
+
+#include <algorithm>
+
+#include "trireme/alst/tiles.h"
+#include "trireme/sp/head_layout.h"
+
+namespace trireme::plan {
+
+LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpointed)
+    : checkpointed_(checkpointed),
+      keeps_attention_(checkpointed && setting.recompute == model::Recompute::all_but_attention),
+      exchanges_(setting.sequence_ranks > 1),
+      by_tiles_(window > 0 && window < setting.sequence),
+      batched_(setting.batch > 1),
+      normed_heads_(setting.config.qk_norm),
+      element_(setting.element_bytes()),
+      E_(setting.config.hidden_size),
+      I_(setting.config.intermediate_size),
+      Q_(setting.config.heads * setting.config.head_size) {
+  const auto& config = setting.config;
+  const int64_t N = setting.tokens(), D = config.head_size, P = setting.sequence_ranks,
+                all = setting.batch * setting.slice() * P;
+  const sp::HeadLayout layout(config.heads, config.kv_heads, P);
+  int64_t queries = 0, mine = 0, everywhere = 0;
+  for (size_t rank = 0; rank < size_t(P); ++rank) {
+    const int64_t h = layout.queries()[rank].count, both = h + 2 * layout.keys()[rank].count;
+    queries = std::max(queries, h);
+    mine = std::max(mine, both);
+    everywhere += both;
+  }
+  wide_ = 4;
+  hidden_ = N * E_ * element_;
+  packed_ = N * (config.heads + 2 * config.kv_heads) * D * element_;
+  sent_ = N * everywhere * D * element_;
+  heads_packed_ = all * mine * D * element_;
+  heads_output_ = all * queries * D * element_;
+  output_ = N * Q_ * element_;
+  logsumexp_ = all * queries * wide_;
+  deltas_ = (N * config.heads + all * queries) * wide_;
+  inverse_ = N * wide_;
+  inner_ = N * I_ * element_;
+  // ATen's kernel has a tile of scores a thread, in the type of the operands, too, where that is not fp32.
+  constexpr int64_t kScores = 256 * 512;
+  if (setting.on_cpu && !by_tiles_)
+    scratch_ = setting.threads * kScores * (wide_ + (element_ < wide_ ? element_ : 0));
+  // Tiles that share keys add up their gradients in fp32.
+  int64_t keys = 0;
+  for (const auto& range : layout.keys()) keys = std::max(keys, range.count);
+  if (by_tiles_ && element_ < wide_) key_sums_ = 2 * all * keys * D * wide_;
+  tiles_ = setting.mlp_tiles.value_or(alst::automatic_mlp_tiles(N, E_));
+  if (checkpointed_) tiles_ = std::max<int64_t>(1, tiles_);
+  tile_rows_ = tiles_ == 0 ? 0 : (N + tiles_ - 1) / tiles_;
+}
+
+// What attention and its projections save, the layer's input aside: one number a token of the norm, q, k and
+// v where the heads are, the output, the log-sum-exp; before the heads' own norms also what these read.
+int64_t LayerMemory::attention_kept() const {
+  const int64_t heads = exchanges_ ? heads_packed_ : packed_;
+  const int64_t before_norms = normed_heads_ ? packed_ : 0;
+  return inverse_ + heads + before_norms + output_ + logsumexp_;
+}
+
+int64_t LayerMemory::kept() const {
+  if (checkpointed_) return keeps_attention_ ? output_ + logsumexp_ : 0;
+  const int64_t mlp = tiles_ > 0 ? 0 : inverse_ + 2 * inner_;
+  return attention_kept() + hidden_ + mlp;
+}
+
+// gate and up, and the activation or the norm's output, of one tile.
+int64_t LayerMemory::mlp_tile_forward() const {
+  const int64_t rows = tile_rows_ > 0 ? tile_rows_ : inner_ / (I_ * element_);
+  return rows * element_ * (2 * I_ + std::max(I_, E_)) + rows * wide_;
+}
+
+// Forward again with a graph, the gradients of activation, gate and up, norm and input.
+int64_t LayerMemory::mlp_tile_backward() const {
+  return tile_rows_ * element_ * (2 * I_ + std::max(I_ + std::max(I_, 2 * I_), 2 * I_ + 2 * E_));
+}
+
+int64_t LayerMemory::forward() const {
+  // Attention computes q, k and v, sends them, attends, and sends the output; what it read stays until then.
+  const int64_t saved =
+      checkpointed_ ? 0 : attention_kept() - output_ - logsumexp_ - (exchanges_ ? heads_packed_ : packed_);
+  int64_t most = hidden_ + packed_;
+  if (exchanges_) {
+    most = std::max(most, packed_ + heads_packed_ + (batched_ ? heads_packed_ : sent_));
+    most = std::max(most, packed_ + heads_packed_ + heads_output_ + logsumexp_ + 2 * output_);
+  } else {
+    most = std::max(most, packed_ + output_ + logsumexp_ + hidden_);
+  }
+  const int64_t mlp = 2 * hidden_ + (checkpointed_ ? kept() : attention_kept()) + mlp_tile_forward();
+  return std::max(saved + most, mlp);
+}
+
+// Until the MLP's backward pass begins: a checkpoint's replay, beyond what it kept and its gradient.
+int64_t LayerMemory::replay() const {
+  const int64_t attends = keeps_attention_ ? 0 : output_ + logsumexp_;
+  int64_t most = hidden_ + packed_;
+  if (exchanges_) {
+    most = std::max(most, packed_ + heads_packed_ + (batched_ ? heads_packed_ : sent_));
+    if (!keeps_attention_)
+      most = std::max(most, packed_ + heads_packed_ + heads_output_ + logsumexp_ + 2 * output_);
+  } else {
+    most = std::max(most, packed_ + attends + hidden_);
+  }
+  return most + inverse_;
+}
+
+int64_t LayerMemory::parameter_gradients() const { return 3 * I_ * E_ * wide_; }
+
+// The gradient in and out, the MLP's input; a tile, or the whole without tiles.
+int64_t LayerMemory::mlp_backward() const {
+  if (tiles_ > 0) return 2 * hidden_ + mlp_tile_backward() + parameter_gradients();
+  return 2 * hidden_ + std::max(3 * inner_, 2 * inner_ + hidden_);
+}
+
+// The residual's gradient, the output's here and where the heads are, those of q, k and v, and the stand-in
+// for the output in one piece where there are no tiles.
+int64_t LayerMemory::attention_backward() const {
+  int64_t most = hidden_ + output_ + (exchanges_ ? heads_output_ + deltas_ + heads_packed_ : packed_);
+  if (exchanges_ && !by_tiles_) most += heads_output_;
+  return most + scratch_ + key_sums_;
+}
+
+// q, k and v's gradients where the heads are, as they arrive, and side by side.
+int64_t LayerMemory::exchange_backward() const {
+  return hidden_ + (exchanges_ ? heads_packed_ + sent_ + packed_ : 2 * packed_);
+}
+
+int64_t LayerMemory::norm_backward() const { return 3 * hidden_ + packed_; }
+
+int64_t LayerMemory::backward() const {
+  const int64_t upstream = checkpointed_ ? hidden_ : 0;
+  // What the replay made that the forward pass had not kept, the MLP's input aside.
+  const int64_t replayed = checkpointed_ ? attention_kept() - kept() : 0;
+  const int64_t middle = checkpointed_ ? hidden_ : 0;
+  const int64_t attention = upstream + replayed + attention_backward();
+  const int64_t mlp = upstream + replayed + middle + mlp_backward() - (checkpointed_ ? hidden_ : 0);
+  const int64_t after = upstream + std::max(exchange_backward(), norm_backward());
+  const int64_t again = checkpointed_ ? upstream + replay() : 0;
+  return std::max({attention, mlp, after, again});
+}
+
+}  // namespace trireme::plan

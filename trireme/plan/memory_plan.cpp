@@ -1,0 +1,188 @@
+#include "trireme/plan/memory_plan.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "trireme/alst/tiles.h"
+#include "trireme/plan/layer_memory.h"
+#include "trireme/plan/state_memory.h"
+
+namespace trireme::plan {
+namespace {
+
+using core::Residence;
+
+constexpr int64_t kWide = 4;
+
+class Planner {
+ public:
+  explicit Planner(const Setting& setting) : s_(setting), units_(unit_memory(setting)) {
+    for (int64_t layer = 0; layer < s_.config.layers; ++layer) {
+      const bool checkpointed = s_.recompute != model::Recompute::nothing && layer % s_.recompute_every == 0;
+      layers_.emplace_back(s_, s_.config.windows[size_t(layer)], checkpointed);
+      checkpointed_.push_back(checkpointed);
+    }
+    add_states();
+    add_batch();
+  }
+
+  MemoryPlan plan() {
+    const int64_t last = s_.config.layers - 1;
+    consider("forward", forward(last));
+    consider("loss", loss());
+    for (int64_t layer = last; layer >= 0; --layer) consider("backward", backward(layer));
+    return best_;
+  }
+
+ private:
+  void add_states() {
+    for (const auto& unit : units_) {
+      base_.device[Part::parameters] += unit.parameters.device;
+      base_.host[Part::parameters] += unit.parameters.host;
+      base_.device[Part::optimizer] += unit.optimizer.device;
+      base_.host[Part::optimizer] += unit.optimizer.host;
+      base_.device[Part::gradients] += unit.gradients.device;
+      base_.host[Part::gradients] += unit.gradients.host;
+      base_.disk += unit.parameters.disk + unit.optimizer.disk + unit.gradients.disk;
+    }
+    base_.device[Part::gathered] = gathered_at_once(s_, units_);
+    // Buffers of gradients on their way wait for the next pass: the head's, a layer's, and another one's that
+    // is still being reduced.
+    const int64_t layers = s_.overlap_reductions && s_.ranks > 1 ? 2 : 1;
+    base_.device[Part::communication] = head().collected + layers * units_[1].collected;
+    if (s_.optimizer_on == Residence::disk)
+      memory_of_host()[Part::communication] += s_.optimizer_buffers * kWide;
+  }
+
+  // Tokens, labels and positions are int64; cosines and sines are of half a head each.
+  void add_batch() {
+    const int64_t N = s_.tokens();
+    base_.device[Part::batch] = 3 * 8 * N * s_.micro_batches + N * s_.config.head_size * s_.element_bytes();
+  }
+
+  const UnitMemory& head() const { return s_.config.tied_embeddings ? units_.front() : units_.back(); }
+
+  Amount& memory_of_host() { return s_.on_cpu ? base_.device : base_.host; }
+
+  // What layers 0 to `last` keep: of these, `last` and those below it that are on their way back or out.
+  void add_kept(int64_t last, int64_t there, MemoryPlan& plan) const {
+    const ActivationPlace& place = s_.activations;
+    int64_t checkpoints_above = 0;
+    for (int64_t layer = last; layer >= 0; --layer) {
+      const auto& memory = layers_[size_t(layer)];
+      int64_t stays = memory.input() + memory.kept(), leaves = 0;
+      if (checkpointed_[size_t(layer)] && moves_away() && checkpoints_above++ >= there) {
+        leaves = place.inputs_only ? memory.input() : stays;
+        stays -= leaves;
+      }
+      plan.device[Part::activations] += stays;
+      if (place.on == Residence::host) plan.host[Part::activations] += leaves;
+    }
+  }
+  bool moves_away() const {
+    return s_.activations.on == Residence::disk || (s_.activations.on == Residence::host && !s_.on_cpu);
+  }
+
+  // The other layers have left, but for those that stay and one that is on its way.
+  MemoryPlan forward(int64_t layer) const {
+    MemoryPlan plan = base_;
+    if (layer > 0)
+      add_kept(layer - 1, s_.activations.keep_last + std::min<int64_t>(1, s_.activations.leaving_at_once),
+               plan);
+    const auto& memory = layers_[size_t(layer)];
+    plan.device[Part::activations] += memory.input();
+    plan.device[Part::working_set] = memory.forward();
+    return plan;
+  }
+
+  // The last layer's output, the norm's, its gradient, and a tile of logits.
+  MemoryPlan loss() const {
+    MemoryPlan plan = base_;
+    const int64_t N = s_.tokens(), E = s_.config.hidden_size, V = s_.config.vocabulary_size,
+                  element = s_.element_bytes();
+    add_kept(s_.config.layers - 1,
+             s_.activations.keep_last + std::min<int64_t>(1, s_.activations.leaving_at_once), plan);
+    const int64_t tiles = std::min(N, s_.loss_tiles.value_or(alst::automatic_loss_tiles(N, V)));
+    const int64_t rows = (N + tiles - 1) / std::max<int64_t>(1, tiles);
+    plan.device[Part::working_set] = 2 * N * E * element;
+    plan.device[Part::logits] =
+        N * E * element + rows * V * element + V * E * kWide + (element < kWide ? V * E * element : 0);
+    return plan;
+  }
+
+  MemoryPlan backward(int64_t layer) const {
+    MemoryPlan plan = base_;
+    const int64_t last = s_.config.layers - 1;
+    // The layer itself, and one ahead of its use.
+    const int64_t there = layer == last ? std::max<int64_t>(1, s_.activations.keep_last) + 1
+                                        : std::max<int64_t>(2, s_.activations.keep_last - (last - layer));
+    add_kept(layer, there, plan);
+    const auto& memory = layers_[size_t(layer)];
+    plan.device[Part::working_set] = memory.backward();
+    for (size_t above = size_t(layer) + 1; above < units_.size(); ++above)
+      plan.device[Part::gradients] += units_[above].whole_gradient;
+    // What was before is being reduced.
+    const auto& before = layer == last ? head() : units_[size_t(layer) + 2];
+    if (s_.overlap_reductions && s_.ranks > 1) plan.device[Part::communication] += before.received;
+    return plan;
+  }
+
+  void consider(std::string_view moment, MemoryPlan plan) {
+    if (best_.moment.empty() || plan.device.total() > best_.device.total()) {
+      const Amount host = best_.host;
+      best_ = std::move(plan);
+      best_.moment = moment;
+      if (host.total() > best_.host.total()) best_.host = host;
+    } else if (plan.host.total() > best_.host.total()) {
+      best_.host = plan.host;
+    }
+    best_.disk = base_.disk + activations_on_disk();
+  }
+
+  int64_t activations_on_disk() const {
+    if (s_.activations.on != Residence::disk) return 0;
+    int64_t bytes = 0;
+    for (size_t layer = 0; layer < layers_.size(); ++layer)
+      if (checkpointed_[layer])
+        bytes += layers_[layer].input() + (s_.activations.inputs_only ? 0 : layers_[layer].kept());
+    return bytes;
+  }
+
+  Setting s_;
+  std::vector<UnitMemory> units_;
+  std::vector<LayerMemory> layers_;
+  std::vector<bool> checkpointed_;
+  MemoryPlan base_, best_;
+};
+
+}  // namespace
+
+std::string_view name_of(Part part) {
+  static constexpr std::array<std::string_view, kParts> names{
+      "parameters",  "gradients", "optimizer",     "gathered units", "kept activations",
+      "working set", "loss",      "communication", "batch",          "process"};
+  return names[size_t(part)];
+}
+
+int64_t Amount::total() const { return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0}); }
+
+MemoryPlan plan_memory(const Setting& setting) { return Planner(setting).plan(); }
+
+int64_t longest_sequence(Setting setting, int64_t device_bytes, int64_t host_bytes, int64_t multiple) {
+  const auto fits = [&](int64_t count) {
+    setting.sequence = count * multiple;
+    const MemoryPlan plan = plan_memory(setting);
+    return plan.device.total() <= device_bytes && plan.host.total() <= host_bytes;
+  };
+  if (!fits(1)) return 0;
+  int64_t good = 1, bad = 2;
+  while (bad < (int64_t{1} << 40) / multiple && fits(bad)) good = std::exchange(bad, 2 * bad);
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good * multiple;
+}
+
+}  // namespace trireme::plan
