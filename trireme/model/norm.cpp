@@ -1,6 +1,5 @@
 #include "trireme/model/norm.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -9,6 +8,7 @@
 
 #include <algorithm>
 
+#include "trireme/core/host_kernel.h"
 #include "trireme/model/norm_kernel.h"
 
 namespace trireme::model {
@@ -21,16 +21,10 @@ using torch::autograd::variable_list;
 
 at::ScalarType wide(const Tensor& t) { return at::promoteTypes(t.scalar_type(), at::kFloat); }
 
-constexpr int64_t kElementsATask = 1 << 15;  // worth another thread
-constexpr int64_t kRowsASum = 256;           // rows that are added up in fp32 before they join the others
-
-int64_t rows_a_task(const Tensor& x) {
-  return (kElementsATask / std::max<int64_t>(1, x.size(-1)) + kRowsASum) / kRowsASum * kRowsASum;
-}
+constexpr int64_t kRowsASum = 256;  // rows that are added up in fp32 before they join the others
 
 bool has_kernel(const Tensor& x, const Tensor& weight) {
-  return x.is_cpu() && x.scalar_type() == weight.scalar_type() && weight.is_contiguous() &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  return core::has_host_kernel(x) && x.scalar_type() == weight.scalar_type() && weight.is_contiguous();
 }
 
 Normalized by_operators(const Tensor& x, const Tensor& weight, double epsilon) {
@@ -50,8 +44,8 @@ Normalized by_kernel(const Tensor& x, const Tensor& weight, double epsilon) {
   const T* factors = weight.const_data_ptr<T>();
   T* to = output.mutable_data_ptr<T>();
   auto* inverses = inverse.mutable_data_ptr<float>();
-  at::parallel_for(0, inverse.numel(), rows_a_task(x), [&](int64_t begin, int64_t end) {
-    norm_rows(from + begin * E, factors, end - begin, E, epsilon, to + begin * E, inverses + begin);
+  core::parallel_rows(inverse.numel(), E, [&](int64_t first, int64_t count) {
+    norm_rows(from + first * E, factors, count, E, epsilon, to + first * E, inverses + first);
   });
   return {output, inverse};
 }
@@ -83,14 +77,13 @@ NormGradients gradients_by_kernel(const Tensor& upstream, const Tensor& x, const
   const auto* inverses = inverse.const_data_ptr<float>();
   T* to = result.x.mutable_data_ptr<T>();
   float* sum = weight_wanted ? partial.mutable_data_ptr<float>() : nullptr;
-  at::parallel_for(
-      0, sums, std::max<int64_t>(1, rows_a_task(x) / kRowsASum), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t first = i * kRowsASum, place = first * E;
-          norm_rows_backward(up + place, from + place, factors, inverses + first,
-                             std::min(kRowsASum, rows - first), E, to + place, sum ? sum + i * E : nullptr);
-        }
-      });
+  core::parallel_rows(sums, kRowsASum * E, [&](int64_t first_sum, int64_t count) {
+    for (int64_t i = first_sum; i < first_sum + count; ++i) {
+      const int64_t first = i * kRowsASum, place = first * E;
+      norm_rows_backward(up + place, from + place, factors, inverses + first,
+                         std::min(kRowsASum, rows - first), E, to + place, sum ? sum + i * E : nullptr);
+    }
+  });
   if (weight_wanted) result.weight = partial.sum(0).to(weight.scalar_type());
   return result;
 }
@@ -114,16 +107,16 @@ struct RootMeanSquareNorm : Function<RootMeanSquareNorm> {
 Normalized normalize(const Tensor& x, const Tensor& weight, double epsilon) {
   if (!has_kernel(x, weight)) return by_operators(x, weight, epsilon);
   const Tensor dense = x.contiguous();
-  return x.scalar_type() == at::kFloat ? by_kernel<float>(dense, weight, epsilon)
-                                       : by_kernel<c10::BFloat16>(dense, weight, epsilon);
+  return core::with_element_type(
+      x, [&]<class T>(std::type_identity<T>) { return by_kernel<T>(dense, weight, epsilon); });
 }
 
 NormGradients normalize_backward(const Tensor& upstream, const Tensor& x, const Tensor& weight,
                                  const Tensor& inverse, bool weight_wanted) {
   if (!has_kernel(x, weight)) return gradients_by_operators(upstream, x, weight, inverse, weight_wanted);
-  const auto function =
-      x.scalar_type() == at::kFloat ? gradients_by_kernel<float> : gradients_by_kernel<c10::BFloat16>;
-  return function(upstream.contiguous(), x.contiguous(), weight, inverse, weight_wanted);
+  return core::with_element_type(x, [&]<class T>(std::type_identity<T>) {
+    return gradients_by_kernel<T>(upstream.contiguous(), x.contiguous(), weight, inverse, weight_wanted);
+  });
 }
 
 Tensor root_mean_square_norm(const Tensor& x, const Tensor& weight, double epsilon) {

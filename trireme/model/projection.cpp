@@ -1,6 +1,5 @@
 #include "trireme/model/projection.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/embedding_dense_backward.h>
@@ -11,9 +10,9 @@
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
 #include <optional>
 
+#include "trireme/core/host_kernel.h"
 #include "trireme/model/gated_silu_kernel.h"
 #include "trireme/model/norm.h"
 
@@ -77,19 +76,8 @@ struct NormalizedProjection : Function<NormalizedProjection> {
   }
 };
 
-constexpr int64_t kElementsATask = 1 << 15;  // worth another thread
-
 bool has_kernel(const Tensor& gate_up) {
-  return gate_up.is_cpu() && gate_up.dim() == 2 && gate_up.is_contiguous() &&
-         (gate_up.scalar_type() == at::kFloat || gate_up.scalar_type() == at::kBFloat16);
-}
-
-// Calls rows(first, count) for parts of `gate_up`'s rows, on several threads where that pays.
-template <class Rows>
-void each_part(const Tensor& gate_up, const Rows& rows) {
-  const int64_t rows_a_task = 1 + kElementsATask / std::max<int64_t>(1, gate_up.size(1));
-  at::parallel_for(0, gate_up.size(0), rows_a_task,
-                   [&](int64_t begin, int64_t end) { rows(begin, end - begin); });
+  return core::has_host_kernel(gate_up) && gate_up.dim() == 2 && gate_up.is_contiguous();
 }
 
 template <class T>
@@ -98,7 +86,7 @@ Tensor gate(const Tensor& gate_up) {
   Tensor output = at::empty({gate_up.size(0), I}, gate_up.options().requires_grad(false));
   const T* from = gate_up.const_data_ptr<T>();
   T* to = output.mutable_data_ptr<T>();
-  each_part(gate_up, [&](int64_t first, int64_t count) {
+  core::parallel_rows(gate_up.size(0), 2 * I, [&](int64_t first, int64_t count) {
     gated_silu_rows(from + first * 2 * I, count, I, to + first * I);
   });
   return output;
@@ -110,7 +98,7 @@ Tensor gate_backward(const Tensor& upstream, const Tensor& gate_up) {
   Tensor gradient = at::empty_like(gate_up);
   const T *up = upstream.const_data_ptr<T>(), *from = gate_up.const_data_ptr<T>();
   T* to = gradient.mutable_data_ptr<T>();
-  each_part(gate_up, [&](int64_t first, int64_t count) {
+  core::parallel_rows(gate_up.size(0), 2 * I, [&](int64_t first, int64_t count) {
     gated_silu_rows_backward(up + first * I, from + first * 2 * I, count, I, to + first * 2 * I);
   });
   return gradient;
@@ -118,16 +106,16 @@ Tensor gate_backward(const Tensor& upstream, const Tensor& gate_up) {
 
 Tensor apply_gate(const Tensor& gate_up) {
   if (has_kernel(gate_up))
-    return gate_up.scalar_type() == at::kFloat ? gate<float>(gate_up) : gate<c10::BFloat16>(gate_up);
+    return core::with_element_type(gate_up, [&]<class T>(std::type_identity<T>) { return gate<T>(gate_up); });
   const auto half = gate_up.chunk(2, -1);
   return at::silu(half[0]).mul_(half[1]);
 }
 
 Tensor apply_gate_backward(const Tensor& upstream, const Tensor& gate_up) {
   if (has_kernel(gate_up)) {
-    const Tensor dense = upstream.contiguous();
-    return gate_up.scalar_type() == at::kFloat ? gate_backward<float>(dense, gate_up)
-                                               : gate_backward<c10::BFloat16>(dense, gate_up);
+    return core::with_element_type(gate_up, [&]<class T>(std::type_identity<T>) {
+      return gate_backward<T>(upstream.contiguous(), gate_up);
+    });
   }
   const auto half = gate_up.chunk(2, -1);
   Tensor gradient = at::empty_like(gate_up);

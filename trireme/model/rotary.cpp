@@ -1,6 +1,5 @@
 #include "trireme/model/rotary.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
@@ -13,6 +12,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "trireme/core/host_kernel.h"
 #include "trireme/model/rotary_kernel.h"
 
 namespace trireme::model {
@@ -76,27 +76,25 @@ void turn(const Tensor& to, const Tensor& from, const Tensor& cosine, const Tens
 
 Tensor by_head(const Tensor& x, const Tensor& cosine) { return x.view({x.size(0), -1, 2 * cosine.size(-1)}); }
 
-constexpr int64_t kElementsATask = 1 << 15;  // worth another thread
-
 bool has_kernel(const Tensor& x, const Tensor& cosine) {
-  return x.is_cpu() && x.is_contiguous() && cosine.is_contiguous() &&
-         x.scalar_type() == cosine.scalar_type() &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  return core::has_host_kernel(x) && x.is_contiguous() && cosine.is_contiguous() &&
+         x.scalar_type() == cosine.scalar_type();
 }
 
-template <class T>
+// `to` may be `from`.
 void turn_by_kernel(const Tensor& to, const Tensor& from, int64_t count, const Tensor& cosine,
                     const Tensor& sine, float sign) {
   const int64_t tokens = from.size(0), width = from.numel() / std::max<int64_t>(1, tokens),
                 D = 2 * cosine.size(-1);
-  T* out = to.mutable_data_ptr<T>();
-  const T *in = from.const_data_ptr<T>(), *c = cosine.const_data_ptr<T>(), *s = sine.const_data_ptr<T>();
-  at::parallel_for(0, tokens, 1 + kElementsATask / std::max<int64_t>(1, width),
-                   [&](int64_t begin, int64_t end) {
-                     const int64_t angle = begin * D / 2;
-                     rotate_tokens(in + begin * width, c + angle, s + angle, end - begin, width, count, D,
-                                   sign, out + begin * width);
-                   });
+  core::with_element_type(from, [&]<class T>(std::type_identity<T>) {
+    T* out = to.mutable_data_ptr<T>();
+    const T *in = from.const_data_ptr<T>(), *c = cosine.const_data_ptr<T>(), *s = sine.const_data_ptr<T>();
+    core::parallel_rows(tokens, width, [&](int64_t first, int64_t rows) {
+      const int64_t angle = first * D / 2;
+      rotate_tokens(in + first * width, c + angle, s + angle, rows, width, count, D, sign,
+                    out + first * width);
+    });
+  });
 }
 
 struct RotateHeads : Function<RotateHeads> {
@@ -106,9 +104,7 @@ struct RotateHeads : Function<RotateHeads> {
     ctx->save_for_backward({cosine, sine});
     ctx->saved_data["count"] = count;
     if (has_kernel(x, cosine)) {
-      const auto function =
-          x.scalar_type() == at::kFloat ? turn_by_kernel<float> : turn_by_kernel<c10::BFloat16>;
-      function(x, x, count, cosine, sine, 1);
+      turn_by_kernel(x, x, count, cosine, sine, 1);
       return x;
     }
     auto half = by_head(x, cosine).narrow(1, 0, count).chunk(2, -1);
@@ -122,9 +118,7 @@ struct RotateHeads : Function<RotateHeads> {
     const int64_t count = ctx->saved_data["count"].toInt();
     Tensor gradient = at::empty_like(gradients[0]);
     if (has_kernel(gradients[0], saved[0])) {
-      const auto function =
-          gradient.scalar_type() == at::kFloat ? turn_by_kernel<float> : turn_by_kernel<c10::BFloat16>;
-      function(gradient, gradients[0], count, saved[0], saved[1], -1);
+      turn_by_kernel(gradient, gradients[0], count, saved[0], saved[1], -1);
       return {gradient, Tensor(), Tensor(), Tensor()};
     }
     const Tensor from = by_head(gradients[0], saved[0]), to = by_head(gradient, saved[0]);
