@@ -1,71 +1,75 @@
 #include "trireme/alst/cross_entropy.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
+#include <ATen/ops/logsumexp.h>
 
 #include "trireme/alst/cross_entropy_kernel.h"
+#include "trireme/alst/labels.h"
+#include "trireme/alst/soft_cap.h"
 #include "trireme/core/check.h"
+#include "trireme/core/host_kernel.h"
 
 namespace trireme::alst {
 namespace {
 
 using at::Tensor;
 
-constexpr int64_t kIgnored = -100;
-constexpr int64_t kElementsATask = 1 << 16;  // worth another thread
-
 // By ATen's operators: any device and dtype.
-Tensor general(const Tensor& logits, const Tensor& labels, bool gradient_wanted) {
+Tensor by_operators(const Tensor& logits, const Tensor& labels, bool gradient_wanted,
+                    const LossOptions& options) {
   const auto wide = at::promoteTypes(logits.scalar_type(), at::kFloat);
   const Tensor ignored = labels.eq(kIgnored).unsqueeze(1), index = labels.clamp_min(0).unsqueeze(1);
-  Tensor log_probability = at::log_softmax(logits, -1, wide);
-  Tensor sum = log_probability.gather(1, index).masked_fill_(ignored, 0).sum().neg_();
+  const double smoothing = options.label_smoothing, z = options.z_loss, V = double(logits.size(1));
+  const Tensor scores = options.soft_cap > 0 ? soft_capped(logits.to(wide), options.soft_cap) : logits;
+  Tensor log_probability = at::log_softmax(scores, -1, wide), log_sum;
+  Tensor losses = log_probability.gather(1, index).mul_(smoothing - 1);
+  if (smoothing > 0) losses.sub_(log_probability.sum(1, /*keepdim=*/true), smoothing / V);
+  if (z > 0) {
+    log_sum = at::logsumexp(scores.to(wide), at::IntArrayRef{1}, /*keepdim=*/true);
+    losses.add_(log_sum.square(), z);
+  }
+  Tensor sum = losses.masked_fill_(ignored, 0).sum();
   if (!gradient_wanted) return sum;
   Tensor gradient = log_probability.exp_();
-  gradient.scatter_add_(1, index, at::full(index.sizes(), -1, gradient.options()));
+  if (z > 0) gradient.mul_(log_sum.mul_(2 * z).add_(1));
+  if (smoothing > 0) gradient.sub_(smoothing / V);
+  gradient.scatter_add_(1, index, at::full(index.sizes(), smoothing - 1, gradient.options()));
+  if (options.soft_cap > 0) gradient.mul_(scores.div(options.soft_cap).square_().neg_().add_(1));
   logits.copy_(gradient.masked_fill_(ignored, 0));
   return sum;
 }
 
-void check_labels(const int64_t* labels, int64_t rows, int64_t vocabulary) {
-  for (int64_t row = 0; row < rows; ++row)
-    core::check_value(labels[row] == kIgnored || (labels[row] >= 0 && labels[row] < vocabulary),
-                      "[alst] a label is -100 (ignored) or a token below ", vocabulary, "; got ", labels[row],
-                      " in row ", row, " of a tile; see that the tokens fit the model's vocabulary");
-}
-
 template <class T>
-Tensor on_host(const Tensor& logits, const Tensor& labels, bool gradient_wanted) {
-  const int64_t rows = logits.size(0), vocabulary = logits.size(1);
-  const Tensor dense_labels = labels.to(at::kLong).contiguous();
-  const auto* label = dense_labels.const_data_ptr<int64_t>();
-  check_labels(label, rows, vocabulary);
-  Tensor losses = at::empty({rows}, at::kFloat);
+Tensor by_kernel(const Tensor& logits, const Tensor& labels, bool gradient_wanted,
+                 const LossOptions& options) {
+  const int64_t V = logits.size(1);
+  const auto* label = labels.const_data_ptr<int64_t>();
+  Tensor losses = at::empty(labels.sizes(), at::kFloat);
   auto* loss = losses.mutable_data_ptr<float>();
   auto* row = logits.mutable_data_ptr<T>();
-  const int64_t rows_a_task = std::max<int64_t>(1, kElementsATask / std::max<int64_t>(1, vocabulary));
-  at::parallel_for(0, rows, rows_a_task, [&](int64_t begin, int64_t end) {
-    cross_entropy_rows(row + begin * vocabulary, label + begin, end - begin, vocabulary, gradient_wanted,
-                       loss + begin);
+  core::parallel_rows(logits.size(0), V, [&](int64_t first, int64_t count) {
+    cross_entropy_rows(row + first * V, label + first, count, V, options, gradient_wanted, loss + first);
   });
   return losses.sum();
 }
 
 }  // namespace
 
-Tensor cross_entropy_(const Tensor& logits, const Tensor& labels, bool gradient_wanted) {
+Tensor cross_entropy_(const Tensor& logits, const Tensor& labels, bool gradient_wanted,
+                      const LossOptions& options) {
   core::check_internal(
       logits.dim() == 2 && logits.is_contiguous() && labels.dim() == 1 && labels.size(0) == logits.size(0),
       "[alst] the cross entropy needs dense logits [n, V] and labels [n]; got ", logits.sizes(), " and ",
       labels.sizes());
-  if (logits.is_cpu() && logits.scalar_type() == at::kFloat)
-    return on_host<float>(logits, labels, gradient_wanted);
-  if (logits.is_cpu() && logits.scalar_type() == at::kBFloat16)
-    return on_host<c10::BFloat16>(logits, labels, gradient_wanted);
-  return general(logits, labels, gradient_wanted);
+  check_loss_options(options);
+  const Tensor checked = checked_labels(labels, logits.size(1));
+  if (!core::has_host_kernel(logits)) return by_operators(logits, checked, gradient_wanted, options);
+  return core::with_element_type(logits, [&]<class T>(std::type_identity<T>) {
+    return by_kernel<T>(logits, checked, gradient_wanted, options);
+  });
 }
 
 }  // namespace trireme::alst

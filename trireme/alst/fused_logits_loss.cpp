@@ -1,11 +1,13 @@
 #include "trireme/alst/fused_logits_loss.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trireme/alst/add_product.h"
 #include "trireme/alst/cross_entropy.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/check.h"
@@ -20,7 +22,7 @@ using torch::autograd::variable_list;
 
 struct FusedLogitsLoss : Function<FusedLogitsLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels,
-                        double scale, int64_t tiles) {
+                        double scale, int64_t tiles, const LossOptions& options) {
     const auto dtype = hidden.scalar_type(), wide = at::promoteTypes(dtype, at::kFloat);
     const bool for_hidden = hidden.requires_grad(), for_head = head.requires_grad();
     Tensor total = at::zeros({}, hidden.options().dtype(wide).requires_grad(false));
@@ -30,17 +32,13 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
     each_tile(hidden.size(0), tiles, [&](int64_t first, int64_t count) {
       const Tensor h = hidden.narrow(0, first, count);
       const Tensor logits = at::mm(h, head.t());
-      total.add_(cross_entropy_(logits, labels.narrow(0, first, count), for_hidden || for_head));
+      total.add_(cross_entropy_(logits, labels.narrow(0, first, count), for_hidden || for_head, options));
       const Tensor& grad_logits = logits;  // what they have become
       if (for_hidden) {
         Tensor place = grad_hidden.narrow(0, first, count);
         at::addmm_out(place, place, grad_logits, head, /*beta=*/0, /*alpha=*/scale);
       }
-      if (!for_head) return;
-      if (dtype == wide)
-        grad_head.addmm_(grad_logits.t(), h, /*beta=*/1, /*alpha=*/scale);
-      else
-        grad_head.add_(at::mm(grad_logits.t(), h), scale);
+      if (for_head) add_product(grad_head, grad_logits.t(), h, scale);
     });
     if (for_head) grad_head = grad_head.to(dtype);
     ctx->save_for_backward({grad_hidden, grad_head});
@@ -54,19 +52,22 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
     const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1;
     for (auto& gradient : formed)
       if (gradient.defined() && !is_one) gradient = gradient.mul(upstream.to(gradient.scalar_type()));
-    return {formed[0], formed[1], Tensor(), Tensor(), Tensor()};
+    return {formed[0], formed[1], Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
 Tensor fused_logits_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale,
-                         int64_t tiles) {
+                         int64_t tiles, const LossOptions& options) {
   core::check_value(hidden.dim() == 2 && head.dim() == 2 && labels.dim() == 1 &&
                         hidden.size(1) == head.size(1) && labels.size(0) == hidden.size(0),
                     "[alst] the loss needs hidden [N, E], head [V, E] and labels [N]; got ", hidden.sizes(),
                     ", ", head.sizes(), " and ", labels.sizes());
-  return FusedLogitsLoss::apply(hidden, head, labels, scale, tiles);
+  // Without a graph nothing asks for gradients, whatever the tensors require.
+  const bool with_graph = at::GradMode::is_enabled();
+  return FusedLogitsLoss::apply(with_graph ? hidden : hidden.detach(), with_graph ? head : head.detach(),
+                                labels, scale, tiles, options);
 }
 
 }  // namespace trireme::alst

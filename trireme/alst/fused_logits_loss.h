@@ -6,16 +6,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "trireme/alst/loss_options.h"
+
 namespace trireme::alst {
 
-/// The sum of token losses times `scale`: a scalar in fp32 or wider.
-///   hidden [N, E], head [V, E] of one dtype; labels [N], int64, -100: ignored; any other must be in [0, V).
-/// token loss = logsumexp(head h) - (head h)[label].
+/// The sum of token losses (loss_options.h, of logits head h) times `scale`: a scalar in fp32 or wider.
+///   hidden [N, E], head [V, E] of one dtype; labels [N], integers, -100: ignored; any other must be in [0,
+///   V).
 ///
 /// Both gradients are formed in the forward pass, where they are wanted, the head's summed over tiles in fp32
 /// at least; backward multiplies both by the upstream gradient. No tensor of [N, V] is made. Where every
 /// label is ignored the loss is 0 and so are the gradients, which are there all the same.
 at::Tensor fused_logits_loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels,
-                             double scale, int64_t tiles);
+                             double scale, int64_t tiles, const LossOptions& options = {});
 
 }  // namespace trireme::alst

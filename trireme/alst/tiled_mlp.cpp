@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trireme/alst/add_product.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/capsule.h"
 
@@ -33,11 +34,11 @@ class GradientSums {
       sum = gradient.to(at::promoteTypes(gradient.scalar_type(), at::kFloat));
   }
 
-  // sum += left right, in one pass where no dtype is in the way.
+  // sum += left right
   void add_product(size_t index, const Tensor& left, const Tensor& right) {
     Tensor& sum = sums_[index];
-    if (sum.defined() && sum.scalar_type() == left.scalar_type())
-      sum.addmm_(left, right);
+    if (sum.defined())
+      alst::add_product(sum, left, right);
     else
       add(index, at::mm(left, right));
   }

@@ -73,6 +73,12 @@ HWY_INLINE void store(Vector v, T* to, size_t count) {
   std::memcpy(static_cast<void*>(to), buffer, count * sizeof(T));
 }
 
+/// The first `count` elements, at most lanes(), and 0 in place of the others.
+HWY_INLINE Vector first(Vector v, size_t count) {
+  if (HWY_LIKELY(count == lanes())) return v;
+  return hn::IfThenElseZero(hn::FirstN(Floats(), count), v);
+}
+
 HWY_INLINE float sum(Vector v) { return hn::GetLane(hn::SumOfLanes(Floats(), v)); }
 HWY_INLINE float maximum(Vector v) { return hn::GetLane(hn::MaxOfLanes(Floats(), v)); }
 
