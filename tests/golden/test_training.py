@@ -24,7 +24,7 @@ class TrainingTest(GoldenTest):
 
             reference = load_model(model)
             batches = [documents[step * rows:(step + 1) * rows] for step in range(STEPS)]
-            losses, norms = train(reference, batches, lr, eps)
+            losses, norms = train(reference, batches, lr, eps, terms=options.get("loss"))
             self.assertEqual(ours.column("step"), list(range(1, STEPS + 1)))
             self.assertEqual(ours.column("lr"), [lr] * STEPS)
             self.assert_close(ours.column("loss"), losses, 1e-4, "loss")
@@ -129,6 +129,10 @@ class Layouts(TrainingTest):
             self.check(make_config("qwen2"), 48, 2, activation_checkpointing={"policy": policy})
         self.check(make_config("llama"), 48, 2, tiling={"mlp": 3, "loss": 5})
         self.check(make_config("llama"), 48, 1, tiling={"mlp": "off", "loss": "off"})
+
+    def test_terms_of_the_loss(self):
+        self.check(make_config("llama"), 47, 2, eps=1e-4, weights_tolerance=5e-5,
+                   loss={"z_loss": 0.05, "label_smoothing": 0.1, "logit_soft_cap": 2})
 
     def test_data_parallel_micro_batches_and_accumulation(self):
         self.check(make_config("llama"), 48, 2, rows=2, sequence_parallel_size=1)

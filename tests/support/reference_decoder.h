@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "support/attention_reference.h"
+#include "support/reference_loss.h"
 #include "trireme/model/config.h"
 #include "trireme/model/parameters.h"
 
@@ -47,6 +48,8 @@ class ReferenceDecoder {
       if (name.starts_with(prefix)) value.requires_grad_(false);
   }
 
+  void set_loss(const alst::LossOptions& loss) { loss_ = loss; }
+
   /// The tensor takes `factor` times the learning rate, and weight decay `decay`.
   void set_numbers(const std::string& name, double factor, double decay) { own_[name] = {factor, decay}; }
 
@@ -57,8 +60,7 @@ class ReferenceDecoder {
     int64_t count = 0;
     for (const auto& batch : batches) {
       at::Tensor targets = next_tokens(batch);
-      sum = sum + at::cross_entropy_loss(logits(batch).flatten(0, 1), targets.view({-1}), {},
-                                         at::Reduction::Sum, -100);
+      sum = sum + reference_token_losses(logits(batch).flatten(0, 1), targets.view({-1}), loss_).sum();
       count += targets.ne(-100).sum().item<int64_t>();
     }
     at::Tensor loss = sum / double(std::max<int64_t>(1, count));
@@ -95,7 +97,7 @@ class ReferenceDecoder {
     }
   }
 
-  /// [B, S, V]
+  /// [B, S, V], before any soft cap.
   at::Tensor logits(const ReferenceBatch& batch) const {
     at::Tensor x = at::embedding(at("model.embed_tokens.weight"), batch.tokens);
     for (int64_t i = 0; i < config_.layers; ++i) x = layer(x, i, batch);
@@ -167,6 +169,7 @@ class ReferenceDecoder {
   model::Config config_;
   at::ScalarType dtype_;
   Parameters parameters_;
+  alst::LossOptions loss_;
   std::map<std::string, bool> decay_;
   std::map<std::string, std::pair<double, double>> own_;
   std::map<std::string, at::Tensor> first_, second_;

@@ -125,6 +125,7 @@ struct Setting {
   std::vector<zero::AdamWOptions> further_groups;
   int64_t recompute_every = 1;
   std::optional<alst::ActivationOffloadOptions> activations_on_disk;
+  alst::LossOptions loss;
 };
 
 std::string describe(const Kind& kind, const Setting& s) {
@@ -202,7 +203,8 @@ model::ForwardOptions forward_options(const Setting& s, const testing::Temporary
           .recompute_every = s.recompute_every,
           .keeper = keeper_of(s, directory),
           .mlp_tiles = s.mlp_tiles,
-          .loss_tiles = s.loss_tiles};
+          .loss_tiles = s.loss_tiles,
+          .loss = s.loss};
 }
 
 void expect_oracle(size_t kind_index, const Setting& s, at::ScalarType dtype, const Expected& want) {
@@ -412,6 +414,41 @@ TEST(Oracle, GroupsHaveTheirOwnRateAndDecay) {
   decayed[1] = decayed[0];
   s.further_groups = {faster[0], faster[1], decayed[0], decayed[1]};
   expect_oracle(1, s, at::kDouble, want);
+}
+
+TEST(Oracle, EveryTermOfTheLoss) {
+  for (const size_t kind : {size_t{1}, size_t{3}})  // of the second, a rank has no targets
+    for (const auto& loss : tests::kinds_of_loss()) {
+      tests::ReferenceDecoder reference(kinds()[kind].config, at::kDouble);
+      reference.set_loss(loss);
+      const Expected want = run_reference(std::move(reference), kinds()[kind].masked);
+      for (auto [ranks, sp] : {Layout{2, 2}, Layout{4, 2}})
+        for (std::optional<int64_t> tiles : {std::optional<int64_t>(), std::optional<int64_t>(3)}) {
+          Setting s{.ranks = ranks, .sp = sp, .loss_tiles = tiles};
+          s.loss = loss;
+          expect_oracle(kind, s, at::kDouble, want);
+        }
+    }
+}
+
+TEST(Decoder, ScoresAreCappedAsInTheLoss) {
+  const Kind kind = kinds()[0];
+  const tests::ReferenceDecoder reference(kind.config, at::kDouble);
+  const auto rows = rows_of(0, kind.masked);
+  tests::run_ranks(1, [&](const comm::Connection& connection) {
+    const auto mesh = comm::Mesh::create(connection, 1);
+    model::Decoder decoder(kind.config, {.dtype = at::kDouble}, mesh);
+    write_parameters(decoder, reference);
+    for (double soft_cap : {0.0, 0.5}) {
+      model::ForwardOptions forward;
+      forward.loss.soft_cap = soft_cap;
+      at::NoGradGuard evaluation;
+      const Tensor scores = decoder.logits(micro_batches(rows, mesh, 1)[0], forward);
+      decoder.coordinator().end_pass();
+      const Tensor want = tests::capped(reference.logits(rows[0]).flatten(0, 1), soft_cap);
+      EXPECT_LE(tests::relative_difference(scores, want), 1e-12);
+    }
+  });
 }
 
 // fp32 shards that are rounded when they are gathered give what fp32 masters beside bf16 shards give.

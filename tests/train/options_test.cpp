@@ -59,6 +59,7 @@ TEST(Options, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.checkpoint.policy, CheckpointPolicy::layer);
   EXPECT_EQ(options.tiling.mlp, Tiles{});
   EXPECT_EQ(options.tiling.loss, Tiles{});
+  EXPECT_EQ(options.loss, (alst::LossOptions{.z_loss = 0, .label_smoothing = 0, .soft_cap = 0}));
   EXPECT_EQ(options.communication_type, CommunicationType::fp32);
   EXPECT_EQ(options.timeout_seconds, 600);
 }
@@ -74,7 +75,9 @@ TEST(Options, TakeEveryKey) {
     "scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, "total_num_steps": 30}},
     "bf16": {"enabled": true}, "fp16": {"enabled": false}, "communication_data_type": "bf16",
     "zero_optimization": {"stage": 1}, "activation_checkpointing": {"policy": "keep_attention"},
-    "tiling": {"mlp": "off", "loss": 6}, "timeout_seconds": 1.5 /* short */
+    "tiling": {"mlp": "off", "loss": 6},
+    "loss": {"z_loss": 1e-4, "label_smoothing": 0.1, "logit_soft_cap": 30},
+    "timeout_seconds": 1.5 /* short */
   })",
                                                          "run.json", core::JsonComments::allowed));
   EXPECT_EQ(options.model.config, json({{"model_type", "llama"}}));
@@ -103,6 +106,7 @@ TEST(Options, TakeEveryKey) {
   EXPECT_EQ(options.checkpoint.policy, CheckpointPolicy::keep_attention);
   EXPECT_EQ(options.tiling.mlp, (Tiles{Tiles::Mode::off, 0}));
   EXPECT_EQ(options.tiling.loss, (Tiles{Tiles::Mode::count, 6}));
+  EXPECT_EQ(options.loss, (alst::LossOptions{.z_loss = 1e-4, .label_smoothing = 0.1, .soft_cap = 30}));
   EXPECT_EQ(options.timeout_seconds, 1.5);
 }
 
@@ -110,6 +114,7 @@ TEST(Options, AreWrittenAsTheyAreRead) {
   const std::vector<json> runs{
       minimal(),
       with({"train_batch_size=8", "bf16.enabled=true", "communication_data_type=bf16", "tiling.mlp=3"}),
+      with({"loss.z_loss=1e-4", "loss.label_smoothing=0.05", "loss.logit_soft_cap=30"}),
       with({R"(model={"config": {"vocab_size": 3}})", "device=cuda", "seed=9223372036854775807"}),
       with({"scheduler.type=WarmupLR", "scheduler.params.warmup_type=linear"}),
       with({"scheduler.type=WarmupDecayLR", "scheduler.params.warmup_num_steps=3"}),
@@ -165,6 +170,14 @@ TEST(Options, RefuseWrongValuesByPathRuleAndValue) {
       "\"full\"");
   EXPECT_EQ(refusal({"tiling.loss=0"}),
             "[options] tiling.loss must be \"auto\", \"off\" or an integer of at least 1; got 0");
+  EXPECT_EQ(refusal({"loss.z_loss=-1e-4"}),
+            "[options] loss.z_loss must be a number of at least 0; got -0.0001");
+  EXPECT_EQ(refusal({"loss.label_smoothing=1"}),
+            "[options] loss.label_smoothing must be a number from 0 to below 1; got 1");
+  EXPECT_EQ(refusal({"loss.logit_soft_cap=-30"}),
+            "[options] loss.logit_soft_cap must be a number of at least 0; got -30");
+  EXPECT_THAT(refusal({"loss=1e-4"}), HasSubstr("loss must be an object {...}"));
+  EXPECT_THAT(refusal({"loss.zloss=1"}), HasSubstr("did you mean loss.z_loss?"));
   EXPECT_THAT(refusal({"tiling.loss=18446744073709551615"}),
               HasSubstr("an integer from 1 to 2147483648; got"));
   EXPECT_THAT(refusal({"data.sequence_length=1.5"}), HasSubstr("data.sequence_length must be an integer"));
@@ -228,7 +241,7 @@ TEST(OptionList, HoldsExactlyTheKeysThatAreAccepted) {
   };
   for (const std::string prefix :
        {"", "model.", "data.", "optimizer.", "optimizer.params.", "scheduler.", "bf16.", "fp16.",
-        "zero_optimization.", "activation_checkpointing.", "tiling."})
+        "zero_optimization.", "activation_checkpointing.", "tiling.", "loss."})
     EXPECT_EQ(accepted(minimal(), prefix), listed_below(prefix)) << prefix;
   std::set<std::string> params;
   for (const std::string& type : schedulers)

@@ -1,6 +1,7 @@
 #include "trireme/model/decoder.h"
 
 #include "trireme/alst/fused_logits_loss.h"
+#include "trireme/alst/soft_cap.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/model/norm.h"
 #include "trireme/model/projection.h"
@@ -53,13 +54,15 @@ Tensor Decoder::loss(const sp::SlicedBatch& batch, double scale, const ForwardOp
   const int64_t tiles =
       options.loss_tiles.value_or(alst::automatic_loss_tiles(labels.size(0), config_.vocabulary_size));
   return coordinator_.around(
-      {&head()}, BackwardNeeds::gradients, hidden(batch, options),
-      [&](const Tensor& x) { return alst::fused_logits_loss(x, head().parameter(0), labels, scale, tiles); });
+      {&head()}, BackwardNeeds::gradients, hidden(batch, options), [&](const Tensor& x) {
+        return alst::fused_logits_loss(x, head().parameter(0), labels, scale, tiles, options.loss);
+      });
 }
 
 Tensor Decoder::logits(const sp::SlicedBatch& batch, const ForwardOptions& options) {
-  return coordinator_.around({&head()}, BackwardNeeds::values, hidden(batch, options),
-                             [&](const Tensor& x) { return project(x, head().parameter(0)); });
+  return coordinator_.around({&head()}, BackwardNeeds::values, hidden(batch, options), [&](const Tensor& x) {
+    return alst::soft_capped(project(x, head().parameter(0)), options.loss.soft_cap);
+  });
 }
 
 }  // namespace trireme::model

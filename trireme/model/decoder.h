@@ -37,11 +37,12 @@ class Decoder {
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  /// The sum of this rank's token losses times `scale`, as a graph: [] in fp32 at least. `batch` is this
-  /// rank's slice. Run it backward, then call `coordinator().end_pass()`.
+  /// The sum of this rank's token losses (`options.loss`) times `scale`, as a graph: [] in fp32 at least.
+  /// `batch` is this rank's slice. Run it backward, then call `coordinator().end_pass()`.
   at::Tensor loss(const sp::SlicedBatch& batch, double scale, const ForwardOptions& options);
 
-  /// Scores of this rank's tokens, [N, V]: for evaluation of few tokens, since nothing here is tiled.
+  /// Scores of this rank's tokens, [N, V], soft-capped where `options.loss` says so: for evaluation of few
+  /// tokens, since nothing here is tiled.
   at::Tensor logits(const sp::SlicedBatch& batch, const ForwardOptions& options);
 
   const Config& config() const { return config_; }

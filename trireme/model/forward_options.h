@@ -1,4 +1,4 @@
-// How a decoder computes, which changes its memory and speed but not its numbers.
+// How a decoder computes: what changes its memory and speed but not its numbers, and the loss.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "trireme/alst/kept_tensors.h"
+#include "trireme/alst/loss_options.h"
 #include "trireme/model/recompute.h"
 
 namespace trireme::model {
@@ -21,6 +22,8 @@ struct ForwardOptions {
   std::optional<int64_t> mlp_tiles;
   /// Tiles of the loss; nothing: by the size of a tile's logits.
   std::optional<int64_t> loss_tiles;
+  /// The terms of the loss. Its soft cap is of `Decoder::logits` too.
+  alst::LossOptions loss;
 };
 
 }  // namespace trireme::model

@@ -132,6 +132,15 @@ void read_precision(const ObjectReader& reader, Options& options) {
       R"([options] communication_data_type must be "fp32" unless bf16.enabled or torch_autocast.enabled is true; got "bf16")");
 }
 
+alst::LossOptions read_loss(const ObjectReader& options) {
+  const ObjectReader reader = options.object("loss", {"z_loss", "label_smoothing", "logit_soft_cap"});
+  alst::LossOptions loss;
+  loss.z_loss = reader.number("z_loss", loss.z_loss, kNotNegative);
+  loss.label_smoothing = reader.number("label_smoothing", loss.label_smoothing, kUnit);
+  loss.soft_cap = reader.number("logit_soft_cap", loss.soft_cap, kNotNegative);
+  return loss;
+}
+
 void read_memory(const ObjectReader& reader, Options& options) {
   options.zero = read_zero_options(reader);
   options.checkpoint = read_checkpoint_options(reader);
@@ -225,6 +234,7 @@ Options parse_options(const json& json, const std::string& default_output) {
                              "zero_optimization",
                              "activation_checkpointing",
                              "tiling",
+                             "loss",
                              "timeout_seconds"});
   Options options;
   options.model = read_model(reader);
@@ -237,6 +247,7 @@ Options parse_options(const json& json, const std::string& default_output) {
   options.gradient_clipping = reader.number("gradient_clipping", options.gradient_clipping, kNotNegative);
   options.optimizer = read_optimizer(reader);
   options.scheduler = read_scheduler(reader, options.optimizer, options.steps);
+  options.loss = read_loss(reader);
   read_precision(reader, options);
   read_memory(reader, options);
   options.timeout_seconds = reader.number("timeout_seconds", options.timeout_seconds, kTimeouts);
@@ -274,6 +285,10 @@ json to_json(const Options& options) {
       {"communication_data_type", name_of(options.communication_type, kCommunicationTypes)},
       {"zero_optimization", zero_options_to_json(options.zero)},
       {"activation_checkpointing", checkpoint_options_to_json(options.checkpoint)},
+      {"loss",
+       {{"z_loss", options.loss.z_loss},
+        {"label_smoothing", options.loss.label_smoothing},
+        {"logit_soft_cap", options.loss.soft_cap}}},
       {"tiling", {{"mlp", tiles_to_json(options.tiling.mlp)}, {"loss", tiles_to_json(options.tiling.loss)}}},
       {"timeout_seconds", options.timeout_seconds},
   };

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/alst/loss_options.h"
 #include "trireme/train/checkpoint_options.h"
 #include "trireme/train/scheduler.h"
 #include "trireme/train/zero_options.h"
@@ -85,6 +86,7 @@ struct Options {
   ZeroOptions zero;
   CheckpointOptions checkpoint;
   TilingOptions tiling;
+  alst::LossOptions loss;
   CommunicationType communication_type = CommunicationType::fp32;  ///< dtype that gradients are reduced in
   double timeout_seconds = 600;                                    ///< longest wait for the other ranks
 };

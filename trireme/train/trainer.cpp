@@ -88,6 +88,7 @@ model::ForwardOptions forward_options(const Options& options, const std::shared_
   forward.keeper = keeper;
   forward.mlp_tiles = tile_count(options.tiling.mlp, 0);
   forward.loss_tiles = tile_count(options.tiling.loss, 1);  // fused in any case: then in one tile
+  forward.loss = options.loss;
   return forward;
 }
 
