@@ -159,12 +159,6 @@ TEST(FusedLogitsLoss, Bf16SumsInFp32) {
   }
 }
 
-TEST(FusedLogitsLoss, TilesKeepLogitsSmall) {
-  EXPECT_EQ(automatic_loss_tiles(4096, 8192), 8);     // 512 tokens of 32 KiB
-  EXPECT_EQ(automatic_loss_tiles(1024, 128'256), 8);  // 128 tokens at least
-  EXPECT_EQ(automatic_loss_tiles(1, 10), 1);
-}
-
 TEST(FusedLogitsLoss, RefusesShapesThatDisagree) {
   EXPECT_THROW(fused_logits_loss(at::zeros({4, 3}), at::zeros({5, 2}), at::zeros({4}, at::kLong), 1, 1),
                core::ValueError);

@@ -94,21 +94,5 @@ TEST(TiledMlp, SumsBf16GradientsOfTilesInFp32) {
   EXPECT_EQ(mlp.down.grad().item<float>(), 300);
 }
 
-TEST(Tiles, CoverEveryRowOnce) {
-  for (int64_t rows : {0, 1, 2, 5, 7, 8, 100})
-    for (int64_t tiles : {1, 2, 4, 9}) {
-      int64_t next = 0;
-      each_tile(rows, tiles, [&](int64_t first, int64_t count) {
-        EXPECT_EQ(first, next);
-        EXPECT_GT(count, 0);
-        next += count;
-      });
-      EXPECT_EQ(next, rows);
-    }
-  EXPECT_EQ(automatic_mlp_tiles(4096, 512), 8);
-  EXPECT_EQ(automatic_mlp_tiles(4097, 512), 9);
-  EXPECT_EQ(automatic_mlp_tiles(3, 512), 1);
-}
-
 }  // namespace
 }  // namespace trireme::alst

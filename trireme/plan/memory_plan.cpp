@@ -51,6 +51,12 @@ class Planner {
     // is still being reduced.
     const int64_t layers = s_.overlap_reductions && s_.ranks > 1 ? 2 : 1;
     base_.device[Part::communication] = head().collected + layers * units_[1].collected;
+    if (s_.parameters_on == Residence::disk) {
+      int64_t shards = 0;
+      for (const auto& unit : units_) shards += unit.parameters.disk;
+      const int64_t stored = s_.stored_fp32 ? kWide : s_.element_bytes();
+      memory_of_host()[Part::communication] += std::min(shards, s_.read_ahead * stored);
+    }
     if (s_.optimizer_on == Residence::disk)
       memory_of_host()[Part::communication] += s_.optimizer_buffers * kWide;
   }

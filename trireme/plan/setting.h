@@ -15,7 +15,6 @@ namespace trireme::plan {
 struct ActivationPlace {
   core::Residence on = core::Residence::device;
   bool inputs_only = false;
-  int64_t min_bytes = 1024;
   int64_t leaving_at_once = 2;
   int64_t keep_last = 1;
 };
@@ -32,12 +31,11 @@ struct Setting {
   int64_t sequence = 0;        ///< S, tokens of a row over all its ranks
   int64_t micro_batches = 1;   ///< of an optimizer step
 
-  bool bf16 = false;          ///< parameters and activations
-  bool stored_fp32 = false;   ///< with bf16: shards in fp32, see zero::Options
-  bool reduced_bf16 = false;  ///< gradients travel and are added up in bf16
-  int64_t stage = 3;          ///< of ZeRO
+  bool bf16 = false;         ///< parameters and activations
+  bool stored_fp32 = false;  ///< with bf16: shards in fp32, see zero::Options
+  int64_t stage = 3;         ///< of ZeRO
   int64_t persistence_threshold = 0;
-  int64_t max_live_parameters = 0, max_reuse_distance = 0, prefetch = 0, reduce_bucket = 0;
+  int64_t max_live_parameters = 0, max_reuse_distance = 0, prefetch = 0;
   bool overlap_reductions = true;
   core::Residence parameters_on = core::Residence::device, optimizer_on = core::Residence::device;
   int64_t optimizer_buffers = 0;  ///< elements of all buffers of an optimizer on a disk

@@ -55,6 +55,18 @@ json offload_to_json(const CheckpointOffload& offload) {
 
 }  // namespace
 
+model::Recompute recompute(CheckpointPolicy policy) {
+  switch (policy) {
+    case CheckpointPolicy::none:
+      return model::Recompute::nothing;
+    case CheckpointPolicy::layer:
+      return model::Recompute::layer;
+    case CheckpointPolicy::keep_attention:
+      return model::Recompute::all_but_attention;
+  }
+  return {};
+}
+
 CheckpointOptions read_checkpoint_options(const ObjectReader& options) {
   const ObjectReader reader = options.object("activation_checkpointing", {"policy", "every", "offload"});
   CheckpointOptions checkpoint;

@@ -7,6 +7,7 @@
 
 #include "trireme/core/async_file.h"
 #include "trireme/core/residence.h"
+#include "trireme/model/recompute.h"
 #include "trireme/train/json_reader.h"
 
 namespace trireme::train {
@@ -37,6 +38,9 @@ struct CheckpointOptions {
   int64_t every = 1;  ///< the policy is that of each so many-th layer, from the first; others keep all
   CheckpointOffload offload;
 };
+
+/// As model::ForwardOptions has it.
+model::Recompute recompute(CheckpointPolicy policy);
 
 /// Reads the object under "activation_checkpointing" of `options`. Throws as `parse_options`.
 CheckpointOptions read_checkpoint_options(const ObjectReader& options);

@@ -298,6 +298,29 @@ json to_json(const Options& options) {
   return out;
 }
 
+std::optional<int64_t> TilingOptions::mlp_count() const {
+  if (mlp.mode == Tiles::Mode::automatic) return {};
+  return mlp.mode == Tiles::Mode::off ? 0 : mlp.count;
+}
+
+std::optional<int64_t> TilingOptions::loss_count() const {
+  if (loss.mode == Tiles::Mode::automatic) return {};
+  return loss.mode == Tiles::Mode::off ? 1 : loss.count;
+}
+
+bool computes_in_bf16(const Options& options) { return options.bf16 || options.autocast; }
+
+model::Config model_config(const ModelOptions& options) {
+  return options.path.empty() ? model::parse_config(options.config, "model.config")
+                              : model::read_config(options.path);
+}
+
+model::TensorRules tensor_rules(const Options& options) {
+  model::TensorRules rules{.frozen = options.model.frozen, .groups = {}};
+  for (const auto& group : options.optimizer.groups) rules.groups.push_back(group.match);
+  return rules;
+}
+
 int64_t train_batch_size(const Options& options, int64_t world_size) {
   return options.micro_batch_size * options.gradient_accumulation_steps *
          (world_size / options.sequence_parallel_size);
@@ -332,13 +355,9 @@ void check_inputs(const Options& options) {
       fault.empty(),
       R"([options] data.path must be a token file (safetensors with "tokens" and "document_starts"); got )",
       options.data.path, ": ", fault, "; `trireme prepare` makes one from text");
-  if (options.model.path.empty()) {
-    model::refuse_misspelt_keys(options.model.config, "model.config");
-    model::parse_config(options.model.config, "model.config");
-  } else {
-    model::read_config(options.model.path);
-    model::WeightFiles::open(options.model.path);
-  }
+  if (options.model.path.empty()) model::refuse_misspelt_keys(options.model.config, "model.config");
+  model_config(options.model);
+  if (!options.model.path.empty()) model::WeightFiles::open(options.model.path);
 }
 
 }  // namespace trireme::train

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "trireme/alst/loss_options.h"
+#include "trireme/model/config.h"
+#include "trireme/model/parameters.h"
 #include "trireme/train/checkpoint_options.h"
 #include "trireme/train/scheduler.h"
 #include "trireme/train/zero_options.h"
@@ -61,6 +63,11 @@ struct Tiles {
 struct TilingOptions {
   Tiles mlp;
   Tiles loss;
+
+  /// As model::ForwardOptions has them: nothing where automatic. Without tiles the MLP keeps its activations,
+  /// and the loss, fused in any case, has one.
+  std::optional<int64_t> mlp_count() const;
+  std::optional<int64_t> loss_count() const;
 };
 
 enum class CommunicationType { fp32, bf16 };
@@ -103,6 +110,14 @@ Options read_options(const std::string& path, const std::vector<std::string>& ov
 
 /// The resolved options, defaults included: `parse_options(to_json(o))` gives `o` again.
 nlohmann::json to_json(const Options& options);
+
+/// bf16 parameters and activations, by either option?
+bool computes_in_bf16(const Options& options);
+
+/// The shape of the model to train. Throws `ValueError`.
+model::Config model_config(const ModelOptions& options);
+
+model::TensorRules tensor_rules(const Options& options);
 
 /// Rows of an optimizer step: micro-batch x accumulation x (world / sequence parallel size).
 int64_t train_batch_size(const Options& options, int64_t world_size);

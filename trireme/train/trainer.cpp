@@ -41,8 +41,6 @@ c10::Device choose_device(DeviceChoice choice, const comm::Environment& environm
   return device;
 }
 
-bool computes_in_bf16(const Options& options) { return options.bf16 || options.autocast; }
-
 zero::Options zero_options(const Options& options, c10::Device device) {
   zero::Options zero{
       .stage = zero::Stage(options.zero.stage),
@@ -66,41 +64,15 @@ zero::Schedule schedule(const ZeroOptions& options, const comm::Mesh& mesh) {
   return schedule;
 }
 
-std::optional<int64_t> tile_count(const Tiles& tiles, int64_t off) {
-  if (tiles.mode == Tiles::Mode::automatic) return std::nullopt;
-  return tiles.mode == Tiles::Mode::off ? off : tiles.count;
-}
-
 model::ForwardOptions forward_options(const Options& options, const std::shared_ptr<alst::Keeper>& keeper) {
   model::ForwardOptions forward;
-  switch (options.checkpoint.policy) {
-    case CheckpointPolicy::none:
-      forward.recompute = model::Recompute::nothing;
-      break;
-    case CheckpointPolicy::layer:
-      forward.recompute = model::Recompute::layer;
-      break;
-    case CheckpointPolicy::keep_attention:
-      forward.recompute = model::Recompute::all_but_attention;
-      break;
-  }
+  forward.recompute = recompute(options.checkpoint.policy);
   forward.recompute_every = options.checkpoint.every;
   forward.keeper = keeper;
-  forward.mlp_tiles = tile_count(options.tiling.mlp, 0);
-  forward.loss_tiles = tile_count(options.tiling.loss, 1);  // fused in any case: then in one tile
+  forward.mlp_tiles = options.tiling.mlp_count();
+  forward.loss_tiles = options.tiling.loss_count();
   forward.loss = options.loss;
   return forward;
-}
-
-model::Config read_model_config(const ModelOptions& options) {
-  return options.path.empty() ? model::parse_config(options.config, "model.config")
-                              : model::read_config(options.path);
-}
-
-model::TensorRules tensor_rules(const Options& options) {
-  model::TensorRules rules{.frozen = options.model.frozen, .groups = {}};
-  for (const auto& group : options.optimizer.groups) rules.groups.push_back(group.match);
-  return rules;
 }
 
 // The optimizer's groups, in the order that `model::TensorRules` counts them, at a step of the schedule.
@@ -337,7 +309,7 @@ void train(const Options& options, const comm::Environment& environment, const s
   check_device(options);
   if (environment.rank == 0) make_output(options);
   const auto device = choose_device(options.device, environment);
-  const auto config = read_model_config(options.model);
+  const auto config = model_config(options.model);
   const auto timeout = std::chrono::milliseconds(int64_t(options.timeout_seconds * 1000));
   const auto connection = comm::Connection::open(environment, device, timeout);
   const auto mesh = comm::Mesh::create(connection, options.sequence_parallel_size);

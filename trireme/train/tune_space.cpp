@@ -32,8 +32,7 @@ TunedOptions tuned_options(const ZeroOptions& zero) {
 }  // namespace
 
 ModelSizes model_sizes(const Options& options) {
-  const auto config = options.model.path.empty() ? model::parse_config(options.model.config, "model.config")
-                                                 : model::read_config(options.model.path);
+  const auto config = model_config(options.model);
   std::vector<int64_t> units;
   ModelSizes sizes;
   for (const auto& plan : model::plan_units(config)) {
