@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "trireme/alst/add_product.h"
+#include "trireme/alst/gradient_sums.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/capsule.h"
 
@@ -19,38 +19,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-// Gradients of parameters, summed over tiles in fp32 at least.
-class GradientSums {
- public:
-  explicit GradientSums(size_t count) : sums_(count) {}
-
-  void add(size_t index, Tensor gradient) {
-    if (!gradient.defined()) return;
-    Tensor& sum = sums_[index];
-    if (sum.defined())
-      sum.add_(gradient);
-    else
-      sum = gradient.to(at::promoteTypes(gradient.scalar_type(), at::kFloat));
-  }
-
-  // sum += left right
-  void add_product(size_t index, const Tensor& left, const Tensor& right) {
-    Tensor& sum = sums_[index];
-    if (sum.defined())
-      alst::add_product(sum, left, right);
-    else
-      add(index, at::mm(left, right));
-  }
-
-  Tensor take(size_t index, at::ScalarType dtype) {
-    Tensor sum = std::move(sums_[index]);
-    return sum.defined() ? sum.to(dtype) : sum;
-  }
-
- private:
-  std::vector<Tensor> sums_;
-};
 
 struct TiledMlp : Function<TiledMlp> {
   struct Saved {
