@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "support/autocast.h"
+
 namespace trireme::alst {
 namespace {
 
@@ -117,6 +119,49 @@ TEST(Checkpoint, Nests) {
   torch::autograd::backward({(((y + 1) * v).tanh() * v).sum()});
   EXPECT_TRUE(at::allclose(x.grad(), y.grad()));
   EXPECT_TRUE(at::allclose(w.grad(), v.grad()));
+}
+
+TEST(Checkpoint, AReplayIsCastAsTheFirstRunWas) {
+  std::vector<at::ScalarType> computed_in;
+  const auto run = [&](bool checkpointed) {
+    Tensor x = numbers(0).to(at::kFloat).requires_grad_(true), w = numbers(1).to(at::kFloat).t();
+    w = w.contiguous().requires_grad_(true);
+    const Region region = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+      Tensor y = at::matmul(in[0], w);
+      computed_in.push_back(y.scalar_type());
+      return {at::softmax(y, -1), at::matmul(in[0], w).cos()};  // fp32, bf16
+    };
+    Tensor loss;
+    {
+      tests::Autocast autocast;
+      Kept kept;
+      const auto out = checkpointed ? checkpoint(region, {x}) : region({x}, kept);
+      // Casts of w that the region made belong to it.
+      loss = (out[0] * at::matmul(x, w)).sum() + out[1].sum();
+    }
+    torch::autograd::backward({loss});
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+    return std::pair(x.grad(), w.grad());
+  };
+  const auto [dx, dw] = run(true);
+  EXPECT_EQ(computed_in, std::vector<at::ScalarType>(2, at::kBFloat16));
+  const auto [expected_x, expected_w] = run(false);
+  EXPECT_TRUE(at::allclose(dx, expected_x, 1e-2, 1e-2));
+  EXPECT_TRUE(at::allclose(dw, expected_w, 1e-2, 1e-2));
+
+  // Nor does a region that ran without autocast take it over from the backward pass.
+  computed_in.clear();
+  Tensor x = numbers(0).to(at::kFloat).requires_grad_(true);
+  const Region region = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+    Tensor y = at::matmul(in[0], in[0].t());
+    computed_in.push_back(y.scalar_type());
+    return {y};
+  };
+  Tensor out = checkpoint(region, {x})[0].sum();
+  tests::Autocast autocast;
+  torch::autograd::backward({out});
+  EXPECT_EQ(computed_in, std::vector<at::ScalarType>(2, at::kFloat));
+  EXPECT_TRUE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
 TEST(Checkpoint, EvaluationJustRuns) {

@@ -1,14 +1,13 @@
 #include "trireme/alst/checkpoint.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <mutex>
 #include <utility>
 
+#include "trireme/alst/replay_state.h"
 #include "trireme/core/capsule.h"
 #include "trireme/core/check.h"
 
@@ -19,43 +18,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-// The default generators that a region on `device` may draw from.
-class RandomState {
- public:
-  explicit RandomState(at::Device device) {
-    add(at::kCPU);
-    if (!device.is_cpu()) add(device);
-  }
-
-  void restore() const {
-    for (const auto& [generator, state] : states_) {
-      auto mine = generator;
-      std::lock_guard lock(mine.mutex());
-      mine.set_state(state);
-    }
-  }
-
- private:
-  void add(at::Device device) {
-    auto generator = at::globalContext().defaultGenerator(device);
-    std::lock_guard lock(generator.mutex());
-    states_.emplace_back(generator, generator.get_state());
-  }
-  std::vector<std::pair<at::Generator, Tensor>> states_;
-};
-
-// Replays under an earlier random state, and then goes on from the present one.
-class ReplayedRandomState {
- public:
-  ReplayedRandomState(const RandomState& earlier, at::Device device) : present_(device) { earlier.restore(); }
-  ~ReplayedRandomState() { present_.restore(); }
-  ReplayedRandomState(const ReplayedRandomState&) = delete;
-  ReplayedRandomState& operator=(const ReplayedRandomState&) = delete;
-
- private:
-  RandomState present_;
-};
 
 struct Plan {
   Region region;
@@ -73,15 +35,15 @@ variable_list with_undefined(const std::vector<bool>& defined, const Tensor* nex
 struct Checkpoint : Function<Checkpoint> {
   struct Saved {
     Plan plan;
-    RandomState random;
-    at::Device device;
+    ReplayState start;
     std::vector<bool> trained;  // which of the defined inputs require a gradient
   };
 
   static variable_list forward(AutogradContext* ctx, const Tensor& anchor, at::TensorList inputs,
                                const Plan& plan) {
-    Saved saved{plan, RandomState(anchor.device()), anchor.device(), {}};
+    Saved saved{plan, ReplayState(anchor.device()), {}};
     for (const auto& input : inputs) saved.trained.push_back(input.requires_grad());
+    OwnCasts casts;
     Kept kept;
     auto outputs = plan.region(with_undefined(plan.defined, inputs.data()), kept);
     if (plan.keeper) {
@@ -106,7 +68,8 @@ struct Checkpoint : Function<Checkpoint> {
     all.clear();
     variable_list outputs;
     {
-      ReplayedRandomState random(saved.random, saved.device);
+      ReplayState state = saved.start;
+      Replay replay(state);
       at::AutoGradMode with_graph(true);  // a backward function starts without
       outputs = saved.plan.region(with_undefined(saved.plan.defined, inputs.data()), kept);
     }
@@ -136,17 +99,17 @@ std::vector<Tensor> checkpoint(const Region& region, const std::vector<Tensor>& 
     Kept kept;
     return region(inputs, kept);
   }
-  Plan plan{region, keeper, {}};
+  std::vector<bool> are_defined;
   variable_list defined;
   for (const auto& input : inputs) {
-    plan.defined.push_back(input.defined());
+    are_defined.push_back(input.defined());
     if (input.defined()) defined.push_back(input);
   }
   const auto device = defined.empty() ? at::Device(at::kCPU) : defined[0].device();
   // Parameters are not inputs of the node: this alone keeps it in the graph where no input requires a
   // gradient.
   Tensor anchor = at::zeros({}, at::TensorOptions(device)).requires_grad_(true);
-  return Checkpoint::apply(anchor, at::TensorList(defined), plan);
+  return Checkpoint::apply(anchor, at::TensorList(defined), Plan{region, keeper, std::move(are_defined)});
 }
 
 }  // namespace trireme::alst

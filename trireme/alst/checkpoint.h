@@ -24,8 +24,8 @@ struct Kept {
 using Region = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs, Kept& kept)>;
 
 /// Runs `region` and keeps its inputs and what it asked for, nothing else. Backward assumes the gradients of
-/// the outputs, replays the region with a graph under the random state of the first run, and returns the
-/// gradients of the inputs.
+/// the outputs, replays the region with a graph under the random and autocast state of the first run, and
+/// returns the gradients of the inputs.
 ///
 /// Inputs of any dtype; undefined ones pass through. Where no input requires a gradient the outputs do all
 /// the same, so that parameters in the region get theirs. A second backward pass needs retain_graph, as
