@@ -1,12 +1,12 @@
 #include "trireme/alst/checkpoint.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
 
+#include "trireme/alst/captured_gradients.h"
 #include "trireme/alst/replay_state.h"
 #include "trireme/core/capsule.h"
 #include "trireme/core/check.h"
@@ -23,6 +23,7 @@ struct Plan {
   Region region;
   std::shared_ptr<Keeper> keeper;
   std::vector<bool> defined;  // which inputs are
+  Anchor anchor;
 };
 
 // Undefined tensors cannot cross autograd: they are left out on the way in and put back here.
@@ -67,6 +68,7 @@ struct Checkpoint : Function<Checkpoint> {
     Kept kept{.replaying = true, .tensors = {all.begin() + int64_t(saved.trained.size()), all.end()}};
     all.clear();
     variable_list outputs;
+    const GraphMark start;
     {
       ReplayState state = saved.start;
       Replay replay(state);
@@ -83,7 +85,10 @@ struct Checkpoint : Function<Checkpoint> {
       root_gradients.push_back(std::move(gradients[i]));
     }
     kept.tensors.clear();
-    if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+    if (auto* outer = saved.plan.anchor.outer())
+      outer->backward(std::move(roots), root_gradients, inputs, start);
+    else if (!roots.empty())
+      torch::autograd::backward(roots, root_gradients);
     variable_list result{Tensor()};
     for (auto& input : inputs) result.push_back(input.grad());
     result.emplace_back();
@@ -106,10 +111,8 @@ std::vector<Tensor> checkpoint(const Region& region, const std::vector<Tensor>& 
     if (input.defined()) defined.push_back(input);
   }
   const auto device = defined.empty() ? at::Device(at::kCPU) : defined[0].device();
-  // Parameters are not inputs of the node: this alone keeps it in the graph where no input requires a
-  // gradient.
-  Tensor anchor = at::zeros({}, at::TensorOptions(device)).requires_grad_(true);
-  return Checkpoint::apply(anchor, at::TensorList(defined), Plan{region, keeper, std::move(are_defined)});
+  const Plan plan{region, keeper, std::move(are_defined), Anchor(device)};
+  return Checkpoint::apply(plan.anchor.tensor(), at::TensorList(defined), plan);
 }
 
 }  // namespace trireme::alst

@@ -7,14 +7,24 @@
 
 namespace trireme::alst {
 
+/// A run of rows.
+struct Tile {
+  int64_t first;
+  int64_t count;
+};
+
+/// Piece `index` of `tiles` pieces of `rows` rows, as equal as they go: longer ones first, empty ones last.
+inline Tile tile_at(int64_t rows, int64_t tiles, int64_t index) {
+  return {rows / tiles * index + std::min(index, rows % tiles), rows / tiles + (index < rows % tiles)};
+}
+
 /// Calls visit(first, count) for each of `tiles` pieces of `rows` rows, as equal as they go; empty ones are
 /// left out.
 template <class Visit>
 void each_tile(int64_t rows, int64_t tiles, const Visit& visit) {
   tiles = std::max<int64_t>(1, std::min(tiles, rows));
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t first = rows / tiles * tile + std::min(tile, rows % tiles);
-    const int64_t count = rows / tiles + (tile < rows % tiles);
+  for (int64_t index = 0; index < tiles; ++index) {
+    const auto [first, count] = tile_at(rows, tiles, index);
     if (count > 0) visit(first, count);
   }
 }
