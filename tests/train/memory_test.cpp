@@ -41,9 +41,9 @@ void run_steps(const model::Config& c, zero::Stage stage, const model::ForwardOp
     if (connection.rank() == 0) before_model();
     ready.arrive_and_wait();
     // As lean as it goes: nothing ahead, nothing kept.
-    model::Decoder decoder(
-        c, {.stage = stage}, mesh,
-        {.schedule = {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .overlap_reductions = false}});
+    model::Decoder::Settings lean;
+    lean.schedule = {.prefetch_bucket_size = 0, .max_reuse_distance = 0, .overlap_reductions = false};
+    model::Decoder decoder(c, {.stage = stage}, mesh, lean);
     model::initialize_weights(decoder, 1);
     Engine engine(decoder, mesh, forward, 1.0);
     ready.arrive_and_wait();
