@@ -78,12 +78,16 @@ TEST(Runs, WriteTheMetricsThatAreDocumented) {
     std::set<std::string> keys;
     for (const auto& [key, value] : lines[i].items()) keys.insert(key);
     EXPECT_EQ(keys, (std::set<std::string>{"step", "loss", "grad_norm", "lr", "tokens", "step_seconds",
-                                           "tokens_per_second", "peak_memory_bytes", "bytes_sent",
-                                           "gathered_elements", "hidden_elements", "disk_bytes_read",
-                                           "disk_bytes_written"}));
+                                           "tokens_per_second", "peak_memory_bytes", "start_memory_bytes",
+                                           "planned_memory_bytes", "bytes_sent", "gathered_elements",
+                                           "hidden_elements", "disk_bytes_read", "disk_bytes_written"}));
     EXPECT_EQ(lines[i].at("step"), i + 1);
-    EXPECT_GT(lines[i].at("peak_memory_bytes"), 0);
+    EXPECT_GT(lines[i].at("start_memory_bytes"), 0);
+    EXPECT_GT(lines[i].at("peak_memory_bytes"), lines[i].at("start_memory_bytes"));
+    EXPECT_GT(lines[i].at("planned_memory_bytes"), lines[i].at("start_memory_bytes"));
   }
+  EXPECT_THAT(program.out(), HasSubstr("\nmemory     peak "));
+  EXPECT_THAT(program.out(), HasSubstr(" before the model\n"));
 }
 
 TEST(Runs, KeepStatesOnADiskWithoutAnotherLossOrAFile) {

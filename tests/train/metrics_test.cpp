@@ -24,6 +24,8 @@ StepReport report(int64_t step) {
           .tokens = 3000,
           .step_seconds = 1.5,
           .peak_memory_bytes = int64_t{5} << 40,
+          .start_memory_bytes = 11,
+          .planned_memory_bytes = 22,
           .bytes_sent = {{"all_to_all", {{"sequence", 12}, {"world", 34}}}, {"all_gather", {{"world", 56}}}},
           .gathered_elements = 70,
           .hidden_elements = 60,
@@ -45,7 +47,7 @@ TEST(MetricsFiles, HoldAnObjectALine) {
     EXPECT_TRUE(line.starts_with(R"({"step":)")) << line;
     EXPECT_EQ(json::parse(line), json::parse(R"({"step": )" + std::to_string(step) + R"(, "loss": 0.1,
         "grad_norm": 2.5, "lr": 0.001, "tokens": 3000, "step_seconds": 1.5, "tokens_per_second": 2000.0,
-        "peak_memory_bytes": 5497558138880,
+        "peak_memory_bytes": 5497558138880, "start_memory_bytes": 11, "planned_memory_bytes": 22,
         "bytes_sent": {"all_to_all": {"sequence": 12, "world": 34}, "all_gather": {"world": 56}},
         "gathered_elements": 70, "hidden_elements": 60, "disk_bytes_read": 8, "disk_bytes_written": 9})"));
   }

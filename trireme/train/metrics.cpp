@@ -27,6 +27,8 @@ nlohmann::ordered_json to_json(const StepReport& report) {
           {"step_seconds", report.step_seconds},
           {"tokens_per_second", report.tokens_per_second()},
           {"peak_memory_bytes", report.peak_memory_bytes},
+          {"start_memory_bytes", report.start_memory_bytes},
+          {"planned_memory_bytes", report.planned_memory_bytes},
           {"bytes_sent", report.bytes_sent},
           {"gathered_elements", report.gathered_elements},
           {"hidden_elements", report.hidden_elements},

@@ -15,9 +15,11 @@ struct StepReport {
   double loss = 0;       ///< mean over the real tokens of the step
   double grad_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  int64_t tokens = 0;             ///< real tokens of the step
-  double step_seconds = 0;        ///< wall time
-  int64_t peak_memory_bytes = 0;  ///< of this rank, or of the rank that has most
+  int64_t tokens = 0;                ///< real tokens of the step
+  double step_seconds = 0;           ///< wall time
+  int64_t peak_memory_bytes = 0;     ///< of this rank, or of the rank that has most
+  int64_t start_memory_bytes = 0;    ///< the same, before the model was made
+  int64_t planned_memory_bytes = 0;  ///< what the peak was to be: the start, and what plan_memory says
   std::map<std::string, std::map<std::string, int64_t>>
       bytes_sent;  ///< this rank's: collective -> group -> bytes
   /// This rank's, of stage 3: elements that were gathered for a use, and of these what had arrived before.

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <unistd.h>
@@ -22,10 +23,12 @@
 #include "trireme/core/timeline.h"
 #include "trireme/data/sampler.h"
 #include "trireme/model/weights.h"
+#include "trireme/plan/memory_plan.h"
 #include "trireme/train/engine.h"
 #include "trireme/train/metrics.h"
 #include "trireme/train/offload.h"
 #include "trireme/train/output.h"
+#include "trireme/train/planning.h"
 #include "trireme/train/progress.h"
 #include "trireme/train/scheduler_options.h"
 
@@ -166,9 +169,24 @@ std::map<std::string, std::map<std::string, int64_t>> difference(
   return now;
 }
 
-int64_t largest_peak(const comm::Mesh& mesh, c10::Device device) {
-  at::Tensor peak = at::tensor(core::peak_memory_bytes(device));
-  return mesh.world.all_reduce(peak, "the peak memory", comm::Reduction::max).item<int64_t>();
+int64_t largest(const comm::Mesh& mesh, int64_t bytes, const char* purpose) {
+  at::Tensor most = at::tensor(bytes);
+  return mesh.world.all_reduce(most, purpose, comm::Reduction::max).item<int64_t>();
+}
+
+// Of the rank that has most, in bytes.
+struct ExpectedMemory {
+  int64_t start;    // before the model is made; 0 on an accelerator, whose allocator has given nothing yet
+  int64_t planned;  // at the peak
+};
+
+ExpectedMemory expected_memory(const Options& options, const model::Config& config, const comm::Mesh& mesh,
+                               c10::Device device) {
+  const int64_t start =
+      largest(mesh, device.is_cpu() ? core::resident_bytes() : 0, "the memory before the model");
+  const auto setting =
+      plan_setting(options, config, mesh.world.size(), device.is_cpu(), at::get_num_threads());
+  return {.start = start, .planned = start + plan::plan_memory(setting).device.total()};
 }
 
 int64_t parameter_count(const model::Decoder& decoder) {
@@ -222,12 +240,21 @@ class Reporter {
     }
     metrics_.write(step);
     progress_.show(step);
+    last_ = step;
   }
-  void finish() { progress_.finish(); }
+  void finish() {
+    progress_.finish();
+    std::cout << "memory     peak " << format_bytes(last_.peak_memory_bytes) << " a rank; planned "
+              << format_bytes(last_.planned_memory_bytes);
+    if (last_.start_memory_bytes > 0)
+      std::cout << ", of which " << format_bytes(last_.start_memory_bytes) << " before the model";
+    std::cout << '\n';
+  }
 
  private:
   MetricsWriter metrics_;
   Progress progress_;
+  StepReport last_;
   bool told_of_no_tokens_ = false;
 };
 
@@ -250,7 +277,7 @@ void add_moved(const Moved& before, const Moved& after, StepReport& report) {
 
 void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& decoder,
                 const Offload& offload, Engine& engine, Batches& batches, c10::Device device,
-                Reporter* reporter) {
+                const ExpectedMemory& expected, Reporter* reporter) {
   for (int64_t step = 0; step < options.steps; ++step) {
     const auto here = mesh.world.position().enter(core::concatenate("step ", step + 1));
     const auto start = Clock::now();
@@ -260,7 +287,7 @@ void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& 
     const double rate = learning_rate(options.scheduler, step);
     const auto result = engine.step(batches.of_step(step), groups(options.optimizer, rate, beta));
     const auto sent = difference(bytes_sent(mesh), sent_before);
-    const int64_t peak = largest_peak(mesh, device);
+    const int64_t peak = largest(mesh, core::peak_memory_bytes(device), "the peak memory");
     if (!reporter) continue;
     StepReport report{.step = step + 1,
                       .loss = result.loss,
@@ -269,6 +296,8 @@ void take_steps(const Options& options, const comm::Mesh& mesh, model::Decoder& 
                       .tokens = result.targets,
                       .step_seconds = std::chrono::duration<double>(Clock::now() - start).count(),
                       .peak_memory_bytes = peak,
+                      .start_memory_bytes = expected.start,
+                      .planned_memory_bytes = expected.planned,
                       .bytes_sent = sent};
     add_moved(moved_before, moved(decoder, offload), report);
     reporter->report(report);
@@ -316,6 +345,7 @@ void train(const Options& options, const comm::Environment& environment, const s
   auto here = mesh.world.position().enter("start");
   const auto events = timeline.empty() ? nullptr : std::make_shared<core::Timeline>();
   const auto origin = Clock::now();
+  const auto expected = expected_memory(options, config, mesh, device);
   const Offload offload(options, device, events);
   model::Decoder decoder(config, zero_options(options, device), mesh,
                          {.schedule = schedule(options.zero, mesh),
@@ -336,7 +366,7 @@ void train(const Options& options, const comm::Environment& environment, const s
     reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
   }
   here = {};
-  take_steps(options, mesh, decoder, offload, engine, batches, device, reporter.get());
+  take_steps(options, mesh, decoder, offload, engine, batches, device, expected, reporter.get());
   if (events) collect_timeline(*events, origin, mesh.world, timeline);
   here = mesh.world.position().enter("save");
   const auto saved = model_directory(options);
