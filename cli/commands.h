@@ -18,6 +18,9 @@ void add_train(CLI::App& program, Action& chosen);
 /// `trireme tune RUN.json`.
 void add_tune(CLI::App& program, Action& chosen);
 
+/// `trireme plan RUN.json`.
+void add_plan(CLI::App& program, Action& chosen);
+
 /// `trireme prepare PATHS... --output FILE`.
 void add_prepare(CLI::App& program, Action& chosen);
 

@@ -177,6 +177,11 @@ class Launch {
 
 }  // namespace
 
+int64_t threads_of_rank(int64_t ranks) {
+  const int64_t cores = std::thread::hardware_concurrency();
+  return std::max<int64_t>(1, cores / ranks);
+}
+
 Variables rank_variables(const LaunchOptions& options, int64_t rank) {
   const std::string index = std::to_string(rank), size = std::to_string(options.ranks);
   Variables variables{{"RANK", index},
@@ -189,10 +194,7 @@ Variables rank_variables(const LaunchOptions& options, int64_t rank) {
                       {"TORCHELASTIC_RESTART_COUNT", ""},
                       {"TRIREME_LAUNCHER", "1"}};
   const char* threads = std::getenv("OMP_NUM_THREADS");
-  if (!threads || !*threads) {
-    const int64_t cores = std::thread::hardware_concurrency();
-    variables["OMP_NUM_THREADS"] = std::to_string(std::max<int64_t>(1, cores / options.ranks));
-  }
+  if (!threads || !*threads) variables["OMP_NUM_THREADS"] = std::to_string(threads_of_rank(options.ranks));
   if (!std::getenv("TRIREME_PROGRESS"))
     variables["TRIREME_PROGRESS"] = options.rewrites_progress ? "tty" : "lines";
   return variables;

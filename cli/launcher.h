@@ -24,6 +24,10 @@ struct LaunchOptions {
   std::function<std::string(int64_t rank)> last_seen = [](int64_t) { return std::string(); };
 };
 
+/// OpenMP threads of each of `ranks` on this machine, unless OMP_NUM_THREADS says how many: the cores, shared
+/// out.
+int64_t threads_of_rank(int64_t ranks);
+
 /// The variables of one rank: torchrun's (with the store held by this process), the number of OpenMP threads
 /// unless it is set (the machine's cores shared out), and how progress is shown.
 Variables rank_variables(const LaunchOptions& options, int64_t rank);

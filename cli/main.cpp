@@ -61,6 +61,7 @@ int run(int count, char** words) {
   Action chosen;
   add_train(program, chosen);
   add_tune(program, chosen);
+  add_plan(program, chosen);
   add_prepare(program, chosen);
   add_info(program, chosen);
   try {

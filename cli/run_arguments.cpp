@@ -26,9 +26,9 @@ std::string fault_of_integer(const std::string& text, int64_t low, int64_t high)
   return core::concatenate("must be ", core::integer_rule(low, high, too_large), "; got ", text);
 }
 
-void add_run_arguments(CLI::App& command, RunArguments& arguments) {
+void add_run_arguments(CLI::App& command, RunArguments& arguments, const std::string& ranks) {
   command.add_option("RUN.json", arguments.options_file, "Options file (JSON, // comments allowed)");
-  command.add_option("--ranks", arguments.ranks, "Start so many ranks on this machine")
+  command.add_option("--ranks", arguments.ranks, ranks)
       ->check([](const std::string& text) { return fault_of_integer(text, 1, train::kMostRanks); })
       ->type_name("N");
   command

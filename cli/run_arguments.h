@@ -23,8 +23,10 @@ struct RunArguments {
 /// CLI11's check of an option that is an integer from `low` to `high`: empty where `text` is right.
 std::string fault_of_integer(const std::string& text, int64_t low, int64_t high);
 
-/// Adds RUN.json, --ranks and --set to `command`. `arguments` must outlive its parsing.
-void add_run_arguments(CLI::App& command, RunArguments& arguments);
+/// Adds RUN.json, --ranks and --set to `command`. `arguments` must outlive its parsing. `ranks`: what the
+/// help says of --ranks.
+void add_run_arguments(CLI::App& command, RunArguments& arguments,
+                       const std::string& ranks = "Start so many ranks on this machine");
 
 /// `--set a=1 run.json` hands the file to `--set`, which may take several values: gives it back.
 void give_back_file(RunArguments& arguments);

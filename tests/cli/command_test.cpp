@@ -39,8 +39,13 @@ class Commands : public ::testing::Test {
 };
 
 TEST_F(Commands, HelpReadsWell) {
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"--help"}, {"train", "--help"}, {"tune", "--help"}, {"prepare", "--help"}, {"info", "--help"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"train", "--help"},
+                                             {"tune", "--help"},
+                                             {"plan", "--help"},
+                                             {"prepare", "--help"},
+                                             {"info", "--help"}}) {
     const Result result = run(arguments);
     EXPECT_EQ(result.exit_code, kSuccess) << arguments[0];
     EXPECT_THAT(result.out,
@@ -85,9 +90,12 @@ TEST_F(Commands, WrongUseIsAUserError) {
 
 TEST_F(Commands, WrongUseIsExplained) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
-      {{}, "a command must be given, one of train, tune, prepare, info; it is missing; see `trireme --help`"},
+      {{},
+       "a command must be given, one of train, tune, plan, prepare, info; it is missing; see `trireme "
+       "--help`"},
       {{"trian", "run.json"},
-       "the command must be one of train, tune, prepare, info; got trian (did you mean train?); see `trireme "
+       "the command must be one of train, tune, plan, prepare, info; got trian (did you mean train?); see "
+       "`trireme "
        "--help`"},
       {{"--verison"}, "--verison is not a known option (did you mean --version?); see `trireme --help`"},
       {{"train", "run.json", "--rnaks=2"},
