@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "support/ranks.h"
+#include "trireme/comm/collectives.h"
+
 #include "support/autocast.h"
 
 namespace trireme::alst {
@@ -173,6 +176,35 @@ TEST(Checkpoint, EvaluationJustRuns) {
   Tensor out = checkpoint(region, {x})[0];
   EXPECT_FALSE(out.requires_grad());
   EXPECT_TRUE(at::equal(out, x * 2));
+}
+
+// Two checkpointed regions with a collective each, run backward in another order on one rank.
+TEST(Checkpoint, RanksThatReplayInAnotherOrderAreToldSo) {
+  tests::run_ranks(
+      2,
+      [](const comm::Connection& connection) {
+        const comm::Group group = tests::world_of(connection);
+        Tensor x = at::ones({2, 3}, at::kDouble).requires_grad_(true);
+        const auto block = [&](const char* name) {
+          const Region region = [&group, name](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+            return {comm::all_to_all_with_gradient(in[0] * 2, group, name)};
+          };
+          return checkpoint(region, {x})[0].sum();
+        };
+        Tensor a = block("block A"), b = block("block B");
+        if (connection.rank() == 1) std::swap(a, b);
+        std::string told;
+        try {
+          torch::autograd::backward({a});
+          torch::autograd::backward({b});
+        } catch (const std::exception& error) {
+          told = error.what();
+        }
+        EXPECT_NE(told.find("block A on its rank 0 and all_to_all for block B on its rank 1"),
+                  std::string::npos)
+            << told;
+      },
+      /*checks_order=*/true);
 }
 
 }  // namespace

@@ -70,6 +70,12 @@ TEST(Environment, IsOneProcessWithoutVariables) {
   EXPECT_EQ(environment.origin, "one process");
 }
 
+TEST(Environment, SaysWhetherTheOrderOfCollectivesIsChecked) {
+  EXPECT_FALSE(read({}).checks_order);
+  EXPECT_FALSE(read({{"TORCH_DISTRIBUTED_DEBUG", "INFO"}}).checks_order);
+  EXPECT_TRUE(read({{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}}).checks_order);
+}
+
 TEST(Environment, TakesEmptyVariablesForMissing) {
   expect_ranks(read({{"RANK", ""}, {"WORLD_SIZE", ""}}), 0, 1, 0, 1);
 }

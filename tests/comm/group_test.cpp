@@ -156,5 +156,28 @@ TEST(Group, AWaitThatTakesTooLongIsAnErrorThatNamesTheCollective) {
   other.join();
 }
 
+TEST(Group, TellsWhereRanksMakeOtherCollectivesIfAsked) {
+  run_ranks(
+      3,
+      [](const Connection& connection) {
+        const Group group = world_of(connection);
+        Tensor numbers = at::ones({3});
+        group.all_reduce(numbers, "a sum");
+        group.broadcast(numbers, 0, "a start");
+        EXPECT_TRUE(numbers.eq(3).all().item<bool>());
+        // Of one size: without the check each would get the other's numbers.
+        const char* purpose = connection.rank() == 2 ? "block B" : "block A";
+        std::string told;
+        try {
+          group.all_to_all(numbers, purpose);
+        } catch (const core::CommunicationError& error) {
+          told = error.what();
+        }
+        EXPECT_THAT(told, testing::AllOf(testing::HasSubstr("all_to_all for block A on its rank 0"),
+                                         testing::HasSubstr("all_to_all for block B on its rank 2")));
+      },
+      /*checks_order=*/true);
+}
+
 }  // namespace
 }  // namespace trireme::comm

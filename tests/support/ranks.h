@@ -16,8 +16,9 @@
 namespace trireme::tests {
 
 /// Runs `body` once for each of `size` ranks, all at once, over gloo. A wait that takes longer than 60
-/// seconds fails. Rethrows what the rank that failed first threw.
-inline void run_ranks(int64_t size, const std::function<void(const comm::Connection&)>& body) {
+/// seconds fails. Rethrows what the rank that failed first threw. `checks_order`: see comm::Group.
+inline void run_ranks(int64_t size, const std::function<void(const comm::Connection&)>& body,
+                      bool checks_order = false) {
   auto store = c10::make_intrusive<c10d::HashStore>();
   std::mutex mutex;
   std::exception_ptr first;
@@ -26,7 +27,8 @@ inline void run_ranks(int64_t size, const std::function<void(const comm::Connect
     threads.emplace_back([&, rank] {
       at::set_num_threads(1);
       try {
-        body(comm::Connection(store, rank, size, at::kCPU, std::chrono::seconds(60), /*local=*/true));
+        body(comm::Connection(store, rank, size, at::kCPU, std::chrono::seconds(60), /*local=*/true,
+                              /*store_on_rank_0=*/false, checks_order));
       } catch (...) {
         std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();

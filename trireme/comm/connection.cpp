@@ -22,6 +22,7 @@ struct Connection::State {
   std::chrono::milliseconds timeout;
   bool local;
   std::shared_ptr<const Watch> watch;
+  bool checks_order;
   // How many groups of a name and first rank there were: keys in the store are never used twice.
   std::map<std::pair<std::string, int64_t>, int64_t> groups = {};
 };
@@ -86,9 +87,9 @@ std::shared_ptr<const Watch> start_watch(const c10::intrusive_ptr<c10d::Store>& 
 }  // namespace
 
 Connection::Connection(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size, c10::Device device,
-                       std::chrono::milliseconds timeout, bool local, bool store_on_rank_0)
+                       std::chrono::milliseconds timeout, bool local, bool store_on_rank_0, bool checks_order)
     : state_(std::make_shared<State>(State{store, rank, size, device, timeout, local,
-                                           start_watch(store, rank, size, store_on_rank_0)})) {}
+                                           start_watch(store, rank, size, store_on_rank_0), checks_order})) {}
 
 Connection Connection::open(const Environment& environment, c10::Device device,
                             std::chrono::milliseconds timeout) {
@@ -98,8 +99,14 @@ Connection Connection::open(const Environment& environment, c10::Device device,
                                            environment.master_address, ":", environment.port),
                          [&] { return open_store(environment, timeout); });
   const bool local = environment.local_world_size == environment.world_size;
-  return {std::move(store),           environment.rank, environment.world_size, device, timeout, local,
-          !environment.external_store};
+  return {std::move(store),
+          environment.rank,
+          environment.world_size,
+          device,
+          timeout,
+          local,
+          !environment.external_store,
+          environment.checks_order};
 }
 
 int64_t Connection::rank() const { return state_->rank; }
@@ -128,7 +135,7 @@ Group Connection::group(const std::string& name, const std::vector<int64_t>& ran
       group->setBackend(c10::DeviceType::CUDA, Kind::NCCL, make_nccl_backend(options));
       group->setDefaultBackend(Kind::NCCL);
     }
-    return Group(name, group, state_->watch);
+    return Group(name, group, state_->watch, state_->checks_order);
   });
 }
 

@@ -29,9 +29,10 @@ class Connection {
                          std::chrono::milliseconds timeout);
 
   /// Over a store that the caller has, such as one shared by threads. `local`: all ranks are on this machine.
-  /// `store_on_rank_0`: it ends with rank 0.
+  /// `store_on_rank_0`: it ends with rank 0. `checks_order`: of its groups, see `Group`.
   Connection(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t size, c10::Device device,
-             std::chrono::milliseconds timeout, bool local, bool store_on_rank_0 = false);
+             std::chrono::milliseconds timeout, bool local, bool store_on_rank_0 = false,
+             bool checks_order = false);
 
   int64_t rank() const;
   int64_t size() const;

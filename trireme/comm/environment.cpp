@@ -197,15 +197,21 @@ Environment read_slurm(const Variables& variables) {
   return environment;
 }
 
-}  // namespace
-
-Environment read_environment(const GetVariable& get_variable) {
-  const Variables variables(get_variable);
+Environment read_place(const Variables& variables) {
   if (variables.has("RANK") || variables.has("WORLD_SIZE")) return read_torchrun(variables);
   if (variables.has("OMPI_COMM_WORLD_RANK") || variables.has("OMPI_COMM_WORLD_SIZE"))
     return read_open_mpi(variables);
   if (is_slurm_task(variables)) return read_slurm(variables);
   return {};
+}
+
+}  // namespace
+
+Environment read_environment(const GetVariable& get_variable) {
+  Environment environment = read_place(Variables(get_variable));
+  const char* debug = get_variable("TORCH_DISTRIBUTED_DEBUG");
+  environment.checks_order = debug && std::string_view(debug) == "DETAIL";
+  return environment;
 }
 
 std::string first_host(std::string_view node_list) {

@@ -29,6 +29,7 @@ struct Environment {
   int port = 0;                 ///< of the store at `master_address`; 0: any, as for one rank
   bool external_store = false;  ///< torchrun's agent or our launcher holds the store, not rank 0
   std::string store_prefix;     ///< of every key in the store: differs between restarts that share a store
+  bool checks_order = false;    ///< TORCH_DISTRIBUTED_DEBUG=DETAIL: ranks tell each other what comes next
   std::string origin =
       "one process";  ///< "torchrun", "trireme --ranks", "Open MPI", "Slurm" or "one process"
 };

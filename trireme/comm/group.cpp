@@ -2,8 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <algorithm>
 #include <numeric>
 
 #include "trireme/comm/watch.h"
@@ -19,6 +21,7 @@ struct Group::State {
   int64_t rank = 0, size = 1;
   Traffic traffic;
   std::shared_ptr<const Watch> watch;
+  bool checks_order = false;
 };
 
 namespace {
@@ -62,9 +65,10 @@ Group::Group() : state_(std::make_shared<State>()) {
 }
 
 Group::Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group,
-             std::shared_ptr<const Watch> watch)
+             std::shared_ptr<const Watch> watch, bool checks_order)
     : state_(std::make_shared<State>()) {
   state_->name = std::move(name);
+  state_->checks_order = checks_order;
   state_->rank = process_group->getRank();
   state_->size = process_group->getSize();
   state_->watch =
@@ -80,6 +84,27 @@ const std::string& Group::name() const { return state_->name; }
 const Traffic& Group::traffic() const { return state_->traffic; }
 const Position& Group::position() const { return state_->watch->position(); }
 
+void Group::check_order(Collective collective, std::string_view purpose) const {
+  if (!state_->checks_order) return;
+  constexpr int64_t kLongest = 256;
+  const std::string mine = core::concatenate(name_of(collective), " for ", purpose).substr(0, kLongest);
+  Tensor text = at::zeros({1, kLongest}, at::kByte), all = at::empty({size(), kLongest}, at::kByte);
+  std::copy(mine.begin(), mine.end(), text.mutable_data_ptr<uint8_t>());
+  Pending(state_->process_group->all_gather_single(all, text), text, all,
+          context(Collective::all_gather, "the order of collectives"))
+      .wait();
+  const auto of_rank = [&](int64_t rank) {
+    const auto* begin = reinterpret_cast<const char*>(all.const_data_ptr<uint8_t>()) + rank * kLongest;
+    return std::string(begin, std::find(begin, begin + kLongest, '\0'));
+  };
+  for (int64_t rank = 1; rank < size(); ++rank)
+    if (of_rank(rank) != of_rank(0))
+      throw core::CommunicationError(core::concatenate(
+          "[comm] the ranks of group '", name(), "' must make the same collectives in the same order; got ",
+          of_rank(0), " on its rank 0 and ", of_rank(rank), " on its rank ", rank,
+          "; see that every rank runs the same layers forward and backward in the same order"));
+}
+
 Pending::Context Group::context(Collective collective, std::string_view purpose) const {
   return {.description = core::concatenate(name_of(collective), " of group '", name(), "' for ", purpose),
           .traffic = {state_, &state_->traffic},
@@ -91,6 +116,7 @@ Pending Group::move_bytes(const Tensor& input, const Tensor& output, at::IntArra
   Tensor input_bytes = as_bytes(input), output_bytes = as_bytes(output);
   auto sent_bytes = scaled(sent, row_bytes(input, total(sent)));
   auto received_bytes = scaled(received, row_bytes(output, total(received)));
+  check_order(collective, purpose);
   state_->traffic.add(collective, total(sent_bytes) - sent_bytes[size_t(rank())]);
   auto work = state_->process_group->all_to_all_single(output_bytes, input_bytes, received_bytes, sent_bytes);
   return {std::move(work), input, output, context(collective, purpose)};
@@ -141,6 +167,7 @@ Pending Group::all_gather_into_async(const Tensor& whole, const Tensor& part,
     if (target.const_data_ptr() != mine.const_data_ptr()) target.view({-1}).copy_(mine.view({-1}));
     return Pending(whole);
   }
+  check_order(Collective::all_gather, purpose);
   state_->traffic.add(Collective::all_gather, int64_t(mine.nbytes()) * (size() - 1));
   Tensor target_bytes = as_bytes(target), mine_bytes = as_bytes(mine);
   auto work = state_->process_group->all_gather_single(target_bytes, mine_bytes);
@@ -166,6 +193,7 @@ Pending Group::reduce_scatter_async(const Tensor& whole, at::ScalarType sum_dtyp
   Tensor mine = whole.detach();
   if (size() == 1) return Pending(mine.to(sum_dtype));
   if (!whole.is_cpu()) {  // NCCL reduces on the way
+    check_order(Collective::reduce_scatter, purpose);
     mine = mine.to(sum_dtype).contiguous();
     Tensor part = at::empty({whole.numel() / size()}, mine.options());
     state_->traffic.add(Collective::reduce_scatter, int64_t(part.nbytes()) * (size() - 1));
@@ -190,6 +218,7 @@ Tensor Group::reduce_scatter(const Tensor& whole, at::ScalarType sum_dtype, std:
 Pending Group::all_reduce_async(const Tensor& tensor, std::string_view purpose, Reduction reduction) const {
   if (size() == 1) return Pending(tensor);
   Tensor contiguous = tensor.detach().contiguous();
+  check_order(Collective::all_reduce, purpose);
   state_->traffic.add(Collective::all_reduce, 2 * int64_t(contiguous.nbytes()) * (size() - 1) / size());
   c10d::AllreduceOptions options;
   options.reduceOp = reduction == Reduction::sum ? c10d::ReduceOp::SUM : c10d::ReduceOp::MAX;
@@ -208,6 +237,7 @@ Pending Group::broadcast_async(const Tensor& tensor, int64_t root, std::string_v
               " in a group of ", size());
   if (size() == 1) return Pending(tensor);
   Tensor contiguous = tensor.detach().contiguous();
+  check_order(Collective::broadcast, purpose);
   const int64_t from_root = (rank() - root + size()) % size();
   state_->traffic.add(Collective::broadcast,
                       int64_t(contiguous.nbytes()) * binomial_children(from_root, size()));
@@ -225,6 +255,7 @@ Tensor Group::broadcast(const Tensor& tensor, int64_t root, std::string_view pur
 
 void Group::barrier(std::string_view purpose) const {
   if (size() == 1) return;
+  check_order(Collective::barrier, purpose);
   Pending(state_->process_group->barrier(), {}, {}, context(Collective::barrier, purpose)).wait();
 }
 

@@ -37,9 +37,11 @@ class Group {
   Group();
 
   /// `name` is what errors and metrics call the group. Takes a share of `process_group`, and of `watch`,
-  /// without which the error of a wait that fails tells of this rank alone.
+  /// without which the error of a wait that fails tells of this rank alone. With `checks_order` the ranks
+  /// tell each other of each collective before they begin it, and where these differ all throw
+  /// `core::CommunicationError`, which names them: a tool for finding faults, since it costs a message each.
   Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group,
-        std::shared_ptr<const Watch> watch = nullptr);
+        std::shared_ptr<const Watch> watch = nullptr, bool checks_order = false);
 
   int64_t rank() const;
   int64_t size() const;
@@ -92,6 +94,7 @@ class Group {
 
  private:
   struct State;
+  void check_order(Collective collective, std::string_view purpose) const;
   Pending::Context context(Collective collective, std::string_view purpose) const;
   Pending move_bytes(const at::Tensor& input, const at::Tensor& output, at::IntArrayRef sent,
                      at::IntArrayRef received, Collective collective, std::string_view purpose) const;
