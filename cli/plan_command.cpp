@@ -76,7 +76,7 @@ int plan_run(Arguments arguments) {
   const auto setting =
       train::plan_setting(options, train::model_config(options.model), ranks, on_cpu, threads(ranks));
   auto plan = plan::plan_memory(setting);
-  if (on_cpu) plan.device[plan::Part::base] = core::resident_bytes();
+  if (on_cpu) plan.device[plan::Part::base] += core::resident_bytes();
   if (!arguments.as_json) {
     print(std::cout, arguments, setting, plan);
     return kSuccess;
