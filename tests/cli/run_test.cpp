@@ -111,6 +111,32 @@ TEST(Runs, KeepStatesOnADiskWithoutAnotherLossOrAFile) {
               AllOf(HasSubstr("read of the first moments of unit"), HasSubstr("write of")));
 }
 
+TEST(Runs, KeepActivationsOnADiskWithoutAnotherLossOrAFile) {
+  const testing::TemporaryDirectory folder, disk;
+  const std::string run = write_run(folder, 3);
+  const std::vector<std::string> plain{"train", run,     "--ranks",
+                                       "2",     "--set", "activation_checkpointing.policy=keep_attention"};
+  Program in_memory(plain);
+  ASSERT_EQ(in_memory.wait(), kSuccess) << in_memory.err();
+  const auto expected = losses(folder);
+  for (const char* settings : {R"("keep_last_count": 0)", R"("keep_last_count": 0, "what": "inputs")",
+                               R"("max_fwd_stash_count": 0, "keep_last_count": 1)"}) {
+    auto arguments = plain;
+    arguments.insert(arguments.end(),
+                     {"--set", core::concatenate(R"(activation_checkpointing.offload={"device": "nvme", )",
+                                                 R"("min_offload_bytes": 0, "nvme_path": ")",
+                                                 disk.path().string(), R"(", )", settings, "}")});
+    Program on_disk(arguments);
+    ASSERT_EQ(on_disk.wait(), kSuccess) << on_disk.err();
+    EXPECT_EQ(losses(folder), expected);
+    for (const auto& step : metrics(folder)) {
+      EXPECT_GT(step.at("disk_bytes_written"), 0);
+      EXPECT_EQ(step.at("disk_bytes_read"), step.at("disk_bytes_written"));
+    }
+    EXPECT_EQ(disk.entries(), 0u);
+  }
+}
+
 TEST(Runs, WriteATimelineOfEveryRank) {
   const testing::TemporaryDirectory folder;
   const std::string path = folder / "timeline.json";
