@@ -120,7 +120,7 @@ TEST(Runs, KeepActivationsOnADiskWithoutAnotherLossOrAFile) {
   ASSERT_EQ(in_memory.wait(), kSuccess) << in_memory.err();
   const auto expected = losses(folder);
   for (const char* settings : {R"("keep_last_count": 0)", R"("keep_last_count": 0, "what": "inputs")",
-                               R"("max_fwd_stash_count": 0, "keep_last_count": 1)"}) {
+                               R"("keep_last_count": 0, "max_fwd_stash_count": 0)"}) {
     auto arguments = plain;
     arguments.insert(arguments.end(),
                      {"--set", core::concatenate(R"(activation_checkpointing.offload={"device": "nvme", )",
