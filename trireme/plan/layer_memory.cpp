@@ -63,9 +63,11 @@ int64_t LayerMemory::attention_kept() const {
 
 int64_t LayerMemory::kept() const {
   if (checkpointed_) return keeps_attention_ ? output_ + logsumexp_ : 0;
-  const int64_t mlp = tiles_ > 0 ? 0 : inverse_ + 2 * inner_;
-  return attention_kept() + hidden_ + mlp;
+  return attention_kept() + mlp_kept();
 }
+
+// The MLP's input, and without tiles what the gate read.
+int64_t LayerMemory::mlp_kept() const { return hidden_ + (tiles_ > 0 ? 0 : inverse_ + 2 * inner_); }
 
 // gate and up, and the activation or the norm's output, of one tile.
 int64_t LayerMemory::mlp_tile_forward() const {
@@ -131,15 +133,17 @@ int64_t LayerMemory::exchange_backward() const {
 int64_t LayerMemory::norm_backward() const { return 3 * hidden_ + packed_; }
 
 int64_t LayerMemory::backward() const {
-  const int64_t upstream = checkpointed_ ? hidden_ : 0;
+  if (!checkpointed_) {
+    // What the MLP kept is gone when attention's turn comes, and then what attention kept.
+    const int64_t after = std::max(exchange_backward(), norm_backward());
+    return std::max({mlp_backward(), attention_backward() - mlp_kept(), after - kept()});
+  }
+  const int64_t upstream = hidden_, middle = hidden_;
   // What the replay made that the forward pass had not kept, the MLP's input aside.
-  const int64_t replayed = checkpointed_ ? attention_kept() - kept() : 0;
-  const int64_t middle = checkpointed_ ? hidden_ : 0;
-  const int64_t attention = upstream + replayed + attention_backward();
-  const int64_t mlp = upstream + replayed + middle + mlp_backward() - (checkpointed_ ? hidden_ : 0);
-  const int64_t after = upstream + std::max(exchange_backward(), norm_backward());
-  const int64_t again = checkpointed_ ? upstream + replay() : 0;
-  return std::max({attention, mlp, after, again});
+  const int64_t replayed = attention_kept() - kept();
+  const int64_t mlp = replayed + middle + mlp_backward() - hidden_;  // which counts the upstream gradient
+  const int64_t after = std::max(exchange_backward(), norm_backward());
+  return upstream + std::max({replay(), mlp, replayed + attention_backward(), after});
 }
 
 }  // namespace trireme::plan

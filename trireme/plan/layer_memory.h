@@ -30,6 +30,7 @@ class LayerMemory {
 
  private:
   int64_t attention_kept() const;
+  int64_t mlp_kept() const;
   int64_t replay() const;
   int64_t mlp_tile_forward() const;
   int64_t mlp_tile_backward() const;
