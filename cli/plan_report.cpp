@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 #include "trireme/train/progress.h"
 
@@ -13,7 +14,7 @@ namespace {
 using plan::Amount;
 using plan::Part;
 
-constexpr int kNames = 18, kBytes = 11;
+constexpr int kNames = 16, kBytes = 11;
 
 std::string bytes_text(int64_t bytes) { return bytes == 0 ? "-" : train::format_bytes(bytes); }
 
@@ -29,17 +30,18 @@ nlohmann::ordered_json to_json(const Amount& amount) {
 
 }  // namespace
 
-void print_parts(std::ostream& out, const plan::MemoryPlan& plan, bool on_cpu) {
-  const auto row = [&](std::string_view name, const std::string& device, const std::string& host) {
-    out << std::left << std::setw(kNames) << name << std::right << std::setw(kBytes) << device;
-    if (!on_cpu) out << std::setw(kBytes) << host;
+void print_parts(std::ostream& out, const std::vector<PartsColumn>& columns) {
+  const auto row = [&](std::string_view name, const auto& cell) {
+    out << std::left << std::setw(kNames) << name << std::right;
+    for (const auto& column : columns)
+      out << std::setw(std::max(kBytes, int(column.heading.size()) + 2)) << cell(column);
     out << '\n';
   };
-  row("", on_cpu ? "memory" : "device", "host");
+  row("", [](const PartsColumn& column) { return column.heading; });
   for (size_t part = 0; part < plan::kParts; ++part)
-    row(plan::name_of(Part(part)), bytes_text(plan.device[Part(part)]), bytes_text(plan.host[Part(part)]));
-  row("total", train::format_bytes(plan.device.total()), train::format_bytes(plan.host.total()));
-  if (plan.disk > 0) row("on disk", train::format_bytes(plan.disk), "");
+    row(plan::name_of(Part(part)),
+        [&](const PartsColumn& column) { return bytes_text(column.bytes[Part(part)]); });
+  row("total", [](const PartsColumn& column) { return train::format_bytes(column.bytes.total()); });
 }
 
 nlohmann::ordered_json to_json(const plan::MemoryPlan& plan) {

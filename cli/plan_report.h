@@ -3,14 +3,21 @@
 
 #include <iosfwd>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "trireme/plan/memory_plan.h"
 
 namespace trireme::cli {
 
-/// A table of the parts, each in a column of the device's memory and, where there is any, of the host's; then
-/// the totals and what lies on disks.
-void print_parts(std::ostream& out, const plan::MemoryPlan& plan, bool on_cpu);
+/// The bytes of each part under a heading.
+struct PartsColumn {
+  std::string heading;
+  plan::Amount bytes;
+};
+
+/// A table: a row for each part, and one of the sums.
+void print_parts(std::ostream& out, const std::vector<PartsColumn>& columns);
 
 /// {"moment":, "device": {part: bytes}, "device_total":, "host": {part: bytes}, "host_total":, "disk":}. A
 /// part's key is its name with _ for spaces.

@@ -2,20 +2,16 @@
 #include <ATen/Context.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "cli/commands.h"
 #include "cli/exit_codes.h"
+#include "cli/memory_size.h"
 #include "cli/process.h"
 #include "cli/run_arguments.h"
 #include "cli/trial.h"
@@ -39,38 +35,7 @@ struct Arguments {
   int64_t steps = 3;
 };
 
-constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{{"B", 1},
-                                                                     {"KiB", 0x1p10},
-                                                                     {"MiB", 0x1p20},
-                                                                     {"GiB", 0x1p30},
-                                                                     {"TiB", 0x1p40},
-                                                                     {"KB", 1e3},
-                                                                     {"MB", 1e6},
-                                                                     {"GB", 1e9},
-                                                                     {"TB", 1e12}}};
-
-constexpr double kMostBytes = 0x1p60;
 constexpr int64_t kMostTrialSteps = 1'000'000;
-
-/// The bytes of "8GiB" or "1.5 GB"; nothing where `text` has no such form, or says nothing above 0.
-std::optional<int64_t> parse_memory(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return {};
-  text.remove_prefix(size_t(end - text.data()));
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  for (const auto& [unit, factor] : kUnits) {
-    const double bytes = number * factor;
-    if (unit == text && bytes >= 1 && bytes < kMostBytes) return int64_t(bytes);
-  }
-  return {};
-}
-
-/// CLI11's check of --memory: empty where `text` is right.
-std::string fault_of_memory(const std::string& text) {
-  return parse_memory(text) ? ""
-                            : "must be a number of bytes with its unit, such as 8GiB or 512MiB; got " + text;
-}
 
 /// NAME.tuned.json beside NAME.json, unless --output says otherwise.
 fs::path output_path(const Arguments& arguments) {
