@@ -117,7 +117,9 @@ int main(int argc, char** argv) {
   model::Decoder decoder(peer_config(), {.dtype = dtype}, mesh);
   model::initialize_weights(decoder, 1);
   const int64_t tiles = std::atoll(argv[4]);
-  train::Engine engine(decoder, mesh, {recompute, tiles > 0 ? std::optional(tiles) : std::nullopt, {}}, 1.0);
+  train::Engine engine(decoder, mesh,
+                       {.recompute = recompute, .mlp_tiles = tiles > 0 ? std::optional(tiles) : std::nullopt},
+                       1.0);
   at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end).scopes({at::RecordScope::FUNCTION}));
   for (int step = 0; step < 3; ++step) {
     const auto batch = random_batch(std::atoll(argv[1]), mesh);
