@@ -125,6 +125,9 @@ std::unique_ptr<OffloadedTensor> DiskTarget::move_away(const Tensor& tensor) {
   return std::make_unique<Moved>(room_, tensor);
 }
 
-void DiskTarget::begin_returning() { room_->pool->drop_idle(); }
+void DiskTarget::begin_returning() {
+  room_->store->finish_writes();  // it gives back no buffer before it is asked again
+  room_->pool->drop_idle();
+}
 
 }  // namespace trireme::alst

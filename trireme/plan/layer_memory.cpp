@@ -42,8 +42,11 @@ LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpoint
   inner_ = N * I_ * element_;
   // ATen's kernel has a tile of scores a thread, in the type of the operands, too, where that is not fp32.
   constexpr int64_t kScores = 256 * 512;
-  if (setting.on_cpu && !by_tiles_)
+  if (setting.on_cpu && !by_tiles_) {
     scratch_ = setting.threads * kScores * (wide_ + (element_ < wide_ ? element_ : 0));
+    // In bf16 it packs keys and values for the dot product, a copy of each for every query head.
+    if (element_ < wide_) scratch_ += 2 * heads_output_;
+  }
   // Tiles that share keys add up their gradients in fp32.
   int64_t keys = 0;
   for (const auto& range : layout.keys()) keys = std::max(keys, range.count);

@@ -99,12 +99,10 @@ class Planner {
     return s_.activations.on == Residence::disk || (s_.activations.on == Residence::host && !s_.on_cpu);
   }
 
-  // The other layers have left, but for those that stay and one that is on its way.
+  // The other layers have left, but for those that stay and those that are on their way.
   MemoryPlan forward(int64_t layer) const {
     MemoryPlan plan = base_;
-    if (layer > 0)
-      add_kept(layer - 1, s_.activations.keep_last + std::min<int64_t>(1, s_.activations.leaving_at_once),
-               plan);
+    if (layer > 0) add_kept(layer - 1, s_.activations.keep_last + s_.activations.leaving_at_once, plan);
     const auto& memory = layers_[size_t(layer)];
     plan.device[Part::activations] += memory.input();
     plan.device[Part::working_set] = memory.forward();
@@ -116,8 +114,7 @@ class Planner {
     MemoryPlan plan = base_;
     const int64_t N = s_.tokens(), E = s_.config.hidden_size, V = s_.config.vocabulary_size,
                   element = s_.element_bytes();
-    add_kept(s_.config.layers - 1,
-             s_.activations.keep_last + std::min<int64_t>(1, s_.activations.leaving_at_once), plan);
+    add_kept(s_.config.layers - 1, s_.activations.keep_last + s_.activations.leaving_at_once, plan);
     const int64_t tiles = std::min(N, s_.loss_tiles.value_or(alst::automatic_loss_tiles(N, V)));
     const int64_t rows = (N + tiles - 1) / std::max<int64_t>(1, tiles);
     plan.device[Part::working_set] = 2 * N * E * element;
