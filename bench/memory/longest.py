@@ -1,63 +1,57 @@
 """The longest sequence within a limit of memory: measured, and as `trireme plan` says."""
 
-from bench.memory.measured import Rows, planned_bytes
+from bench.memory.measured import Rows
 from bench.memory.settings import RANKS, options_of, settings
+from bench.support.runs import MIB
 
-UNIT = 256       # tokens: lengths are multiples of it
-NEAR = 0.03      # the search ends when what fits and what does not are so close
-ASIDE = 0.012    # of a guess, towards the side that is still unknown
+UNIT = 256    # tokens: lengths are multiples of it
+NEAR = 0.03   # the search ends when what fits and what does not are so close
+ASIDE = 0.45  # of that: how far from where the limit seems to be a length is tried
 
 
-def round_to_unit(length):
+def in_units(length):
     return max(1, round(length / UNIT)) * UNIT
 
 
-def planned_longest(bench, setting, bf16, limit, start):
-    """By bisection."""
-    def fits(units):
-        return planned_bytes(bench.plan(options_of(bench, setting, units * UNIT, bf16), RANKS), start) <= limit
-    good, bad = 0, 1
-    while fits(bad):
-        good, bad = bad, 2 * bad
-    while bad - good > max(1, good // 200):
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good * UNIT
-
-
 def measured_longest(peak_at, limit, first, rest):
-    """A length that fits and one that does not: guesses follow the line through `rest` and the last measurement."""
+    """A length that fits and a longer one that does not.
+
+    `peak_at`: the bytes of a length. `first`: where the limit may be. Each measurement moves that guess to where the line
+    through `rest` bytes at no tokens and this measurement meets the limit; a length on the side that is unknown is next.
+    """
     good = bad = None
     guess = first
-    while good is None or bad is None or bad / good > 1 + NEAR:
-        peak = peak_at(guess)
+    while good is None or bad is None or bad > good * (1 + NEAR):
+        length = in_units(guess * (1 + NEAR * (-ASIDE if good is None else ASIDE)))
+        if good is not None and bad is not None:
+            length = in_units((good + bad) / 2)
+        elif good is not None:
+            length = max(length, in_units(good * (1 + NEAR / 2)))
+        elif bad is not None:
+            length = min(length, in_units(bad * (1 - NEAR / 2)))
+        peak = peak_at(length)
         if peak <= limit:
-            good = guess
+            good = length
         else:
-            bad = guess
-        line = guess * (limit - rest) / max(1, peak - rest)
-        guess = round_to_unit(line * (1 + (ASIDE if bad is None else -ASIDE if good is None else 0)))
-        if good is not None and guess <= good:
-            guess = round_to_unit(good * (1 + 2 * ASIDE))
-        if bad is not None and guess >= bad:
-            guess = round_to_unit(bad * (1 - 2 * ASIDE))
-        if good is not None and bad is not None and not good < guess < bad:
-            guess = round_to_unit((good + bad) / 2)
+            bad = length
+        guess = length * (limit - rest) / (peak - rest)
     return good, bad
 
 
 def longest(bench, args):
-    rows = Rows(args.output / f"longest.{'bf16' if args.bf16 else 'fp32'}.json")
+    kind = "bf16" if args.bf16 else "fp32"
+    rows = Rows(args.output / f"longest.{kind}.json")
     limit = int(args.limit_gib * (1 << 30))
-    print(f"Longest sequence of {RANKS} ranks that have {args.limit_gib:g} GiB each, {'bf16' if args.bf16 else 'fp32'}, in tokens\n")
-    print("| | measured: fits | does not | planned | measured / planned |\n|---|---|---|---|---|")
+    print(f"Longest sequence of {RANKS} ranks that have {args.limit_gib:g} GiB each, {kind}, in tokens\n")
+    print("| | measured: fits | does not fit | planned | planned / measured |\n|---|---|---|---|---|")
     for name, setting in settings(bench.folder).items():
         if args.settings and name not in args.settings:
             continue
 
-        def run(sequence):
-            return rows.get(bench, name, options_of(bench, setting, sequence, args.bf16), RANKS)
-        short = run(4096)
-        planned = planned_longest(bench, setting, args.bf16, limit, short.start)
-        good, bad = measured_longest(lambda sequence: run(sequence).peak, limit, planned, short.rest)
-        print(f"| {name} | {good} | {bad} | {planned} | {good / planned:.3f} |", flush=True)
+        def options_at(length):
+            return options_of(bench, setting, length, args.bf16)
+
+        planned = bench.plan(options_at(UNIT), RANKS, "--memory", f"{limit // MIB}MiB")["longest_sequence"]
+        rest = sum(bench.plan(options_at(UNIT), RANKS)["device"].values())
+        good, bad = measured_longest(lambda length: rows.get(bench, name, options_at(length), RANKS).peak, limit, planned, rest)
+        print(f"| {name} | {good} | {bad} | {planned} | {planned / good:.3f} |", flush=True)

@@ -4,19 +4,17 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 
-PROCESS = "process"
 # Parts that do not grow with the sequence.
-STATES = ("parameters", "gradients", "optimizer", "gathered_units", "communication")
+REST = ("process", "parameters", "gradients", "optimizer", "gathered_units", "communication")
 
 
-def planned_bytes(plan, start_bytes):
-    """The plan's total for a process that had `start_bytes` before its model was built."""
-    return plan["device_total"] - plan["device"].get(PROCESS, 0) + start_bytes
+def planned_bytes(plan):
+    return plan["device_total"]
 
 
-def rest_bytes(plan, start_bytes):
+def rest_bytes(plan):
     """What is there however short the sequence is."""
-    return start_bytes + sum(plan["device"].get(part, 0) for part in STATES)
+    return sum(plan["device"][part] for part in REST)
 
 
 @dataclass
@@ -31,11 +29,11 @@ class Row:
 
     @property
     def planned(self):
-        return planned_bytes(self.plan, self.start)
+        return planned_bytes(self.plan)
 
     @property
     def rest(self):
-        return rest_bytes(self.plan, self.start)
+        return rest_bytes(self.plan)
 
 
 def digest(options, folder):

@@ -1,6 +1,6 @@
 """The picture of slopes: memory by part as planned, and measured peaks, setting by setting."""
 
-from bench.memory.measured import STATES, Rows
+from bench.memory.measured import REST, Rows
 from bench.memory.settings import RANKS, options_of, settings
 
 GIB = 1 << 30
@@ -9,8 +9,8 @@ STEPS = 16  # lengths at which a panel's areas are planned
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart too. From the bottom up.
 PARTS = {
-    "process, before its model is made": ((), "#999999"),
-    "parameters, gradients, optimizer": (STATES, "#E69F00"),
+    "process": (("process",), "#999999"),
+    "parameters, gradients, optimizer": (REST[1:], "#E69F00"),
     "activations kept for the backward pass": (("kept_activations", "batch"), "#56B4E9"),
     "the layer that runs": (("working_set",), "#009E73"),
     "logits and their gradients": (("loss",), "#CC79A7"),
@@ -19,10 +19,10 @@ LINES = {"nothing": "#000000", "+ fused loss": "#E69F00", "+ tiled MLP": "#CC79A
          "+ keep_attention": "#56B4E9", "+ offload to disk": "#009E73", "plain checkpointing, full logits": "#D55E00"}
 
 
-def planned_parts(bench, setting, lengths, bf16, start):
+def planned_parts(bench, setting, lengths, bf16):
     """For each of PARTS its bytes at each length."""
     plans = [bench.plan(options_of(bench, setting, length, bf16), RANKS)["device"] for length in lengths]
-    return [[sum(plan[part] for part in parts) if parts else start for plan in plans] for parts, _ in PARTS.values()]
+    return [[sum(plan[part] for part in parts) for plan in plans] for parts, _ in PARTS.values()]
 
 
 def draw_setting(axes, name, runs, lengths, parts):
@@ -61,7 +61,7 @@ def plot(bench, args):
     lengths = [max(K, longest * step // STEPS // K * K) for step in range(STEPS + 1)]
     figure, panels = pyplot.subplots(2, 4, figsize=(13, 6.4), layout="constrained")
     for axes, (name, runs) in zip(panels.flat, found.items()):
-        parts = planned_parts(bench, settings(bench.folder)[name], lengths, args.bf16, runs[-1].start)
+        parts = planned_parts(bench, settings(bench.folder)[name], lengths, args.bf16)
         draw_setting(axes, name, runs, lengths, parts)
         axes.set_xlim(0, longest / K)
         axes.set_ylim(0, args.top_gib)

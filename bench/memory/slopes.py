@@ -22,21 +22,19 @@ def is_mostly_activations(total, rest):
 
 def measure(bench, rows, name, setting, args):
     """Runs at args.lengths, and on until activations are most of the memory, by the plan, at args.points lengths."""
-    start, found, enough = None, [], 0
+    found, enough = [], 0
     further = [k << 10 for k in FURTHER if k << 10 > max(args.lengths)]
     for sequence in itertools.chain(args.lengths, further):
-        if sequence > max(args.lengths) and enough >= args.points:
+        is_further = sequence > max(args.lengths)
+        if is_further and enough >= args.points:
             break
         options = options_of(bench, setting, sequence, args.bf16)
-        if start is not None:
-            plan = bench.plan(options, RANKS)
-            most = is_mostly_activations(planned_bytes(plan, start), rest_bytes(plan, start))
-            if planned_bytes(plan, start) > args.most_gib << 30 or (sequence > max(args.lengths) and not most):
-                continue
-            enough += most
-        row = rows.get(bench, name, options, RANKS)
-        start = row.start
-        found.append(row)
+        plan = bench.plan(options, RANKS)
+        most = is_mostly_activations(planned_bytes(plan), rest_bytes(plan))
+        if planned_bytes(plan) > args.most_gib << 30 or (is_further and not most):
+            continue
+        enough += most
+        found.append(rows.get(bench, name, options, RANKS))
     return found
 
 

@@ -40,9 +40,9 @@ class Bench:
         self._run(["train", self._file(options), "--ranks", ranks, *(["--timeline", timeline] if timeline else [])], prefix)
         return [json.loads(line) for line in (self.folder / "out" / "metrics.jsonl").read_text().splitlines()]
 
-    def plan(self, options, ranks):
+    def plan(self, options, ranks, *arguments):
         """What `trireme plan` says of them."""
-        return json.loads(self._run(["plan", self._file(options), "--ranks", ranks, "--json"]))
+        return json.loads(self._run(["plan", self._file(options), "--ranks", ranks, "--json", *arguments]))
 
     def _file(self, options):
         path = self.folder / "run.json"
