@@ -5,4 +5,4 @@
 #   bench/zero.sh throughput   seconds a step: stage 3 against 0, gathering ahead on and off, offload against none
 set -euo pipefail
 cd "$(dirname "$0")/.."
-exec .venv/bin/python bench/zero/measure.py "$@"
+exec .venv/bin/python -m bench.zero.measure "$@"

@@ -4,23 +4,11 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-TRIREME = Path(os.environ.get("BUILD", ROOT / "build")) / "bin" / "trireme"
-MIB = 1 << 20
-
-# glibc keeps what is freed unless told otherwise: then a peak would not be the program's own.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-
-
-def llama(hidden, inner, layers, vocabulary):
-    return {"model_type": "llama", "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": inner,
-            "num_hidden_layers": layers, "num_attention_heads": hidden // 64, "num_key_value_heads": hidden // 64,
-            "max_position_embeddings": 1 << 20, "eos_token_id": 256}
+from bench.support.runs import MIB, Bench, llama
 
 
 def parameters_of(config):
@@ -29,32 +17,11 @@ def parameters_of(config):
     return config["num_hidden_layers"] * layer + 2 * config["vocab_size"] * hidden + hidden
 
 
-class Bench:
-    """A folder with a token file, and runs in it."""
-
-    def __init__(self, folder):
-        self.folder = Path(folder)
-        self.tokens = self.folder / "tokens.safetensors"
-        text = self.folder / "text.txt"
-        text.write_bytes((ROOT / "README.md").read_bytes() * 20)
-        subprocess.run([TRIREME, "prepare", text, "--output", self.tokens], check=True, stdout=subprocess.DEVNULL)
-
-    def run(self, config, ranks, sequence, steps, zero, *, bf16=False, timeline=None, prefix=()):
-        """The lines of metrics.jsonl."""
-        options = {
-            "model": {"config": config}, "data": {"path": str(self.tokens), "sequence_length": sequence},
-            "steps": steps, "output": str(self.folder / "out"), "sequence_parallel_size": ranks,
-            "bf16": {"enabled": bf16}, "zero_optimization": zero,
-            "activation_checkpointing": {"policy": "keep_attention"}}
-        path = self.folder / "run.json"
-        path.write_text(json.dumps(options))
-        command = [*prefix, TRIREME, "train", path, "--ranks", str(ranks)]
-        if timeline:
-            command += ["--timeline", timeline]
-        done = subprocess.run(command, env={**os.environ, **MALLOC, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
-        return [json.loads(line) for line in (self.folder / "out" / "metrics.jsonl").read_text().splitlines()]
+def run(bench, config, ranks, sequence, steps, zero, *, bf16=False, **how):
+    """The lines of metrics.jsonl of ranks that share each sequence."""
+    options = bench.options(config, sequence, steps, sequence_parallel_size=ranks, bf16={"enabled": bf16},
+                            zero_optimization=zero, activation_checkpointing={"policy": "keep_attention"})
+    return bench.train(options, ranks, **how)
 
 
 def expected_bytes(parameters, stage, ranks, optimizer_ranks=None):
@@ -72,9 +39,9 @@ def memory(bench, args):
     lean = {"stage3_max_live_parameters": 1, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0,
             "overlap_comm": False}
     for ranks in args.ranks:
-        base = bench.run(llama(64, 64, 1, 512), ranks, args.tokens, 1, {"stage": 0}, bf16=True)[-1]["peak_memory_bytes"]
+        base = run(bench, llama(64, 64, 1, 512), ranks, args.tokens, 1, {"stage": 0}, bf16=True)[-1]["peak_memory_bytes"]
         for stage in args.stages:
-            lines = bench.run(config, ranks, args.tokens, 2, {"stage": stage, **lean}, bf16=True)
+            lines = run(bench, config, ranks, args.tokens, 2, {"stage": stage, **lean}, bf16=True)
             measured = lines[-1]["peak_memory_bytes"] - base
             formula = expected_bytes(parameters, stage, ranks)
             print(f"| {ranks} | {stage} | {formula / MIB:.0f} | {measured / MIB:.0f} | {measured / formula:.3f} |", flush=True)
@@ -100,7 +67,7 @@ def nvme(bench, args):
     zero = {"stage3_max_live_parameters": 1, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0,
             "overlap_comm": False, "offload_param": {**disk, "buffer_count": 1, "buffer_size": 8_000_000},
             "offload_optimizer": {**disk, "buffer_size": 1_000_000}}
-    lines = bench.run(config, 1, args.tokens, 2, {"stage": 3, **zero}, bf16=True, prefix=prefix)
+    lines = run(bench, config, 1, args.tokens, 2, {"stage": 3, **zero}, bf16=True, prefix=prefix)
     peak = lines[-1]["peak_memory_bytes"]
     print(f"{parameters / 1e6:.0f} M parameters, bf16: {states / MIB:.0f} MiB of states, "
           f"{'a cgroup of' if prefix else 'no cgroup here; a quarter is'} {limit / MIB:.0f} MiB")
@@ -141,7 +108,7 @@ def throughput(bench, args):
     for _ in range(args.rounds):
         for name, zero in cases.items():
             timeline = bench.folder / "timeline.json"
-            lines = bench.run(config, 2, args.tokens, args.steps, zero, timeline=timeline)[1:]
+            lines = run(bench, config, 2, args.tokens, args.steps, zero, timeline=timeline)[1:]
             seconds[name] += [line["step_seconds"] for line in lines]
             found[name] = (lines[-1], hidden_share(timeline))
     base = statistics.median(seconds["stage 0"])
