@@ -18,8 +18,8 @@ struct Interval {
 /// Collects one rank's events. Not thread-safe.
 class Timeline {
  public:
-  /// Events of one `lane` ("compute", "gather", "reduction", "offload") are drawn in one row, or in as many as
-  /// overlap.
+  /// Events of one `lane` ("compute", "gather", "reduction", "offload") are drawn in one row, or in as many
+  /// as overlap.
   void add(std::string_view lane, std::string name, const Interval& interval);
 
   /// The events as Chrome's trace event format has them, one a line: process `rank`, a thread for each row,

@@ -11,7 +11,11 @@ namespace trireme::model {
 using at::Tensor;
 
 DecoderLayer::DecoderLayer(const Config& config, int64_t index, zero::Unit& unit, comm::Group sequence)
-    : config_(config), index_(index), window_(config.windows[size_t(index)]), unit_(unit), sequence_(std::move(sequence)) {
+    : config_(config),
+      index_(index),
+      window_(config.windows[size_t(index)]),
+      unit_(unit),
+      sequence_(std::move(sequence)) {
   size_t next = kOptional;
   if (config.qkv_bias) qkv_bias_ = next++;
   if (config.qk_norm) {
