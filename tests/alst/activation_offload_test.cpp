@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/errors.h"
@@ -212,6 +214,76 @@ TEST(ActivationOffload, WhatItKeptMayOutliveIt) {
     kept = offload.keep({numbers(1)}, {});
   }
   EXPECT_TRUE(at::equal(kept->get()[0], numbers(1)));
+}
+
+// Takes everything; leaving fails for the tensor of that number.
+class Failing final : public OffloadTarget {
+ public:
+  explicit Failing(int number) : left_(number) {}
+  bool accepts(const Tensor&) const override { return true; }
+  std::unique_ptr<OffloadedTensor> move_away(const Tensor& tensor) override {
+    return std::make_unique<Copy>(tensor, left_-- == 0);
+  }
+
+ private:
+  struct Copy final : OffloadedTensor {
+    Copy(const Tensor& tensor, bool f) : values(tensor.clone()), fails(f) {}
+    void finish_leaving() override { core::check_value(!fails, "the disk is full"); }
+    bool has_left() override { return false; }
+    void start_return() override {}
+    Tensor take_back() override { return values; }
+    Tensor values;
+    bool fails;
+  };
+  int left_;
+};
+
+TEST(ActivationOffload, AfterAFailureTheNextPassRuns) {
+  ActivationOffload offload({.leaving_at_once = 0, .keep_last = 0}, std::make_shared<Failing>(1));
+  const auto pass = [&] {
+    std::vector<std::shared_ptr<KeptTensors>> kept;
+    for (int i = 0; i < 3; ++i) kept.push_back(offload.keep({numbers(i)}, {}));
+    for (int i = 2; i >= 0; --i) EXPECT_TRUE(at::equal(kept[size_t(i)]->get()[0], numbers(i)));
+  };
+  EXPECT_THROW(pass(), core::ValueError);
+  pass();
+}
+
+TEST(ActivationOffload, NestedCheckpointsComeBackOnce) {
+  const auto target = std::make_shared<Recorder>();
+  const auto offload =
+      std::make_shared<ActivationOffload>(ActivationOffloadOptions{.min_bytes = 0, .keep_last = 0}, target);
+  const Region inner = [](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+    return {in[0].sin()};
+  };
+  const Region outer = [&](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+    return checkpoint(inner, in, offload);
+  };
+  Tensor y = numbers(0).requires_grad_(true);
+  for (int layer = 0; layer < 3; ++layer) y = checkpoint(outer, {y}, offload)[0];
+  torch::autograd::backward({y.sum()});
+  const auto count = [&](std::string_view what) {
+    return std::count_if(target->events.begin(), target->events.end(),
+                         [&](const auto& event) { return event.starts_with(what); });
+  };
+  EXPECT_EQ(count("away"), 6);
+  EXPECT_EQ(count("return"), 6);
+  EXPECT_EQ(count("drop"), 6);
+}
+
+TEST(ActivationOffload, AnOutputThatIsKeptGoesWithTheGraph) {
+  const auto offload =
+      std::make_shared<ActivationOffload>(ActivationOffloadOptions{}, std::make_shared<Recorder>());
+  Tensor x = numbers(0).requires_grad_(true);
+  const c10::weak_intrusive_ptr<c10::StorageImpl> memory(x.storage().getWeakStorageImpl());
+  const Region region = [](const std::vector<Tensor>& in, Kept& kept) -> std::vector<Tensor> {
+    Tensor y = in[0].sin();
+    if (!kept.replaying) kept.tensors = {y};
+    return {y};
+  };
+  checkpoint(region, {x}, offload);  // nobody calls backward
+  x = Tensor();
+  EXPECT_TRUE(memory.expired());
 }
 
 }  // namespace

@@ -322,6 +322,11 @@ TEST(TiledCompute, MistakesHaveNames) {
     return {at::tensor({in.tiled[0].size(0)})};
   };
   EXPECT_THAT(error(count, {{x}, {}}, {}, {Combine::mean()}), HasSubstr("a mean is one of floating numbers"));
+  int calls = 0;
+  const TileFunction changing = [&](const TileInputs&) -> std::vector<Tensor> {
+    return {at::ones({}, calls++ == 0 ? at::kLong : at::kFloat)};
+  };
+  EXPECT_THAT(error(changing, {{x}, {}}, {.tiles = 2}, {Combine::sum()}), HasSubstr("one shape and dtype"));
   const TileFunction uneven = [](const TileInputs& in) -> std::vector<Tensor> {
     return std::vector<Tensor>(size_t(in.tiled[0].size(0)), in.tiled[0]);
   };

@@ -4,7 +4,15 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "trireme/alst/tiles.h"
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "support/arrivals.h"
+#include "support/autocast.h"
+#include "trireme/alst/checkpoint.h"
+#include "trireme/alst/tiled_compute.h"
 
 namespace trireme::alst {
 namespace {
@@ -49,23 +57,69 @@ TEST(TiledMlp, EveryGradientIsThatOfTheWholeAtAnyNumberOfTiles) {
   }
 }
 
-class CountArrivals : public torch::autograd::PostAccumulateGradHook {
- public:
-  explicit CountArrivals(int& count) : count_(count) {}
-  void operator()(const Tensor&) override { ++count_; }
-
- private:
-  int& count_;
-};
-
 TEST(TiledMlp, HandsEachGradientOverOnce) {
   const Weights w = weights();
-  int arrivals = 0;
-  for (const auto& parameter : {w.scale, w.up, w.down})
-    torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<CountArrivals>(arrivals));
+  std::vector<std::shared_ptr<const tests::Arrivals>> arrivals;
+  for (const auto& parameter : {w.scale, w.up, w.down}) arrivals.push_back(tests::arrivals_at(parameter));
   torch::autograd::backward(
       {tiled_mlp(at::randn({9, 6}, at::kDouble).requires_grad_(true), w.mlp(), 4).sum()});
-  EXPECT_EQ(arrivals, 3);
+  for (const auto& arrived : arrivals) {
+    EXPECT_EQ(arrived->gradients, 1);
+    EXPECT_EQ(arrived->accumulations, 1);
+  }
+}
+
+// Whatever the activations are made with: what it captures comes here too.
+TEST(TiledMlp, NodesThatCaptureParametersWithinIt) {
+  using Gate = std::function<Tensor(const Tensor& tile, const Tensor& up)>;
+  const Gate checkpointed = [](const Tensor& tile, const Tensor& up) {
+    const Region region = [up](const std::vector<Tensor>& in, Kept&) -> std::vector<Tensor> {
+      return {at::silu(at::matmul(in[0], up.t()))};
+    };
+    return checkpoint(region, {tile})[0];
+  };
+  const Gate tiled = [](const Tensor& tile, const Tensor& up) {
+    const TileFunction function = [up](const TileInputs& in) -> std::vector<Tensor> {
+      return {at::silu(at::matmul(in.tiled[0], up.t()))};
+    };
+    return tiled_compute(function, {{tile}, {}}, {.tiles = 2})[0];
+  };
+  at::manual_seed(3);
+  const Tensor x = at::randn({9, 6}, at::kDouble);
+  for (const Gate& gate : {checkpointed, tiled}) {
+    const Weights w = weights(), whole = weights();
+    const auto arrived = tests::arrivals_at(w.up);
+    const Mlp mlp{[&](const Tensor& tile) { return gate(tile * w.scale, w.up); }, {w.scale, w.up}, w.down};
+    const Tensor y = x.clone().requires_grad_(true), z = x.clone().requires_grad_(true);
+    torch::autograd::backward({tiled_mlp(y, mlp, 4).square().sum()});
+    torch::autograd::backward({whole.plain(z).square().sum()});
+    EXPECT_EQ(arrived->accumulations, 1);
+    EXPECT_LT((y.grad() - z.grad()).abs().max().item<double>(), 1e-11);
+    EXPECT_LT((w.scale.grad() - whole.scale.grad()).abs().max().item<double>(), 1e-11);
+    EXPECT_LT((w.up.grad() - whole.up.grad()).abs().max().item<double>(), 1e-11);
+    EXPECT_LT((w.down.grad() - whole.down.grad()).abs().max().item<double>(), 1e-11);
+  }
+}
+
+TEST(TiledMlp, AutocastLeavesItExact) {
+  const auto gradients = [](bool forward_cast, bool backward_cast) {
+    at::manual_seed(3);
+    const Weights w = weights(at::kFloat);
+    Tensor x = at::randn({9, 6}).requires_grad_(true), loss;
+    {
+      std::optional<tests::Autocast> cast;
+      if (forward_cast) cast.emplace();
+      loss = tiled_mlp(x, w.mlp(), 2).square().sum();
+    }
+    std::optional<tests::Autocast> cast;
+    if (backward_cast) cast.emplace();
+    torch::autograd::backward({loss});
+    return at::cat({loss.detach().view({1}), x.grad().flatten(), w.scale.grad(), w.up.grad().flatten(),
+                    w.down.grad().flatten()});
+  };
+  const Tensor plain = gradients(false, false);
+  EXPECT_TRUE(at::equal(gradients(true, false), plain));
+  EXPECT_TRUE(at::equal(gradients(false, true), plain));
 }
 
 TEST(TiledMlp, FrozenWeightsAndInputs) {

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <optional>
+
+#include "support/autocast.h"
 #include "support/differences.h"
 #include "support/recording_allocator.h"
 #include "support/reference_loss.h"
@@ -208,10 +211,36 @@ TEST(TokenLogProbabilities, LogitsOfMoreThanATileNeverExist) {
 TEST(TokenLogProbabilities, RefuseWhatDoesNotFit) {
   const Tensor hidden = at::zeros({4, 3}), head = at::zeros({5, 3}), labels = at::zeros({4}, at::kLong);
   EXPECT_THROW(token_log_probabilities(hidden, at::zeros({5, 2}), labels, 1), core::ValueError);
+  EXPECT_THROW(token_log_probabilities(hidden, head.to(at::kBFloat16), labels, 1), core::ValueError);
   EXPECT_THROW(token_log_probabilities(hidden, head, at::zeros({3}, at::kLong), 1), core::ValueError);
   EXPECT_THROW(token_log_probabilities(hidden, head, labels + 5, 1), core::ValueError);
   EXPECT_THROW(token_log_probabilities(hidden, head, labels - 1, 1), core::ValueError);
   EXPECT_THROW(token_log_probabilities(hidden, head, labels, 1, -30), core::ValueError);
+}
+
+TEST(TokenLogProbabilities, AutocastLeavesThemExact) {
+  const auto run = [](bool forward_cast, bool backward_cast) {
+    at::manual_seed(4);
+    Tensor h = leaf({6, 8}, at::kFloat), w = leaf({5, 8}, at::kFloat), values;
+    {
+      std::optional<tests::Autocast> cast;
+      if (forward_cast) cast.emplace();
+      values = token_log_probabilities(h, w, at::arange(6).remainder(5), 2);
+    }
+    std::optional<tests::Autocast> cast;
+    if (backward_cast) cast.emplace();
+    torch::autograd::backward({values.sum()});
+    return at::cat({values.detach(), h.grad().flatten(), w.grad().flatten()});
+  };
+  EXPECT_TRUE(at::equal(run(true, false), run(false, false)));
+  EXPECT_TRUE(at::equal(run(false, true), run(false, false)));
+}
+
+TEST(TokenLogProbabilities, HaveNoSecondDerivative) {
+  Tensor h = leaf({4, 3}), w = leaf({5, 3});
+  Tensor sum = token_log_probabilities(h, w, at::tensor({0, 1, 2, 3}), 2).sum();
+  EXPECT_THROW(torch::autograd::grad({sum}, {w}, {}, /*retain_graph=*/true, /*create_graph=*/true),
+               core::ValueError);
 }
 
 }  // namespace

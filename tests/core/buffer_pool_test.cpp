@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+#include <vector>
+
 #include "trireme/core/aligned_memory.h"
 
 namespace trireme::core {
@@ -40,12 +43,30 @@ TEST(BufferPool, OtherTensorsHaveNoBlock) {
 TEST(BufferPool, KeepsNoMoreThanItsLimit) {
   BufferPool pool(/*pinned=*/false, /*most_idle=*/1);
   at::Tensor a = pool.take(8, at::kFloat, at::kCPU), b = pool.take(16, at::kFloat, at::kCPU);
+  const at::Tensor c = pool.take(16, at::kFloat, at::kCPU);
   pool.give_back(std::move(a));
-  pool.give_back(std::move(b));
+  pool.give_back(std::move(b));  // in place of the other size: that may never be asked for again
+  pool.give_back(c);
   EXPECT_EQ(pool.idle_count(), 1);
-  EXPECT_EQ(pool.idle_bytes(), 32);
+  EXPECT_EQ(pool.idle_bytes(), 64);
   pool.drop_idle();
   EXPECT_EQ(pool.idle_count(), 0);
+}
+
+TEST(BufferPool, ThreadsShareIt) {
+  BufferPool pool(/*pinned=*/false, /*most_idle=*/3);
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < 4; ++i)
+    threads.emplace_back([&pool, i] {
+      for (int64_t round = 0; round < 2000; ++round) {
+        at::Tensor buffer = pool.take(8 + (i + round) % 3, at::kFloat, at::kCPU);
+        buffer.data_ptr<float>()[0] = float(i);
+        EXPECT_EQ(buffer.data_ptr<float>()[0], float(i));  // nobody else has it
+        pool.give_back(std::move(buffer));
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_LE(pool.idle_count(), 3);
 }
 
 }  // namespace

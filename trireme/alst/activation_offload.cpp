@@ -104,8 +104,9 @@ class ActivationOffload::State : public std::enable_shared_from_this<State> {
                          [](const auto& moved) { return moved->offloaded().has_left(); });
     };
     while (!leaving_.empty() && (int64_t(leaving_.size()) > allowed || has_left(leaving_.front()))) {
-      for (const auto& moved : leaving_.front()) moved->offloaded().finish_leaving();
-      leaving_.pop_front();
+      const Leaving oldest = std::move(leaving_.front());
+      leaving_.pop_front();  // first: what fails once must not fail every later pass
+      for (const auto& moved : oldest) moved->offloaded().finish_leaving();
     }
   }
 
@@ -154,7 +155,9 @@ class ActivationOffload::State::Checkpoint final : public KeptTensors {
     state_->begin_returning();
     start_return();
     if (const auto me = state_->all_.find(index_); me != state_->all_.begin())
-      if (const auto earlier = std::prev(me)->second.lock()) earlier->start_return();
+      if (const auto earlier = std::prev(me)->second.lock(); earlier && !earlier->was_taken_)
+        earlier->start_return();
+    was_taken_ = true;
     std::vector<Tensor> tensors;
     for (const Slot& slot : slots_) {
       if (!slot.moved) check_unchanged(slot);
@@ -172,6 +175,7 @@ class ActivationOffload::State::Checkpoint final : public KeptTensors {
   std::shared_ptr<State> state_;
   int64_t index_;
   std::vector<Slot> slots_;
+  bool was_taken_ = false;  // an outer checkpoint is, when the inner ones' turn comes
 };
 
 std::shared_ptr<KeptTensors> ActivationOffload::State::keep(const std::vector<Tensor>& inputs,

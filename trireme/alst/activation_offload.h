@@ -25,8 +25,8 @@ struct ActivationOffloadOptions {
 
 /// Checkpoints leave in the order of the forward pass, each when `keep_last` newer ones are there, and come
 /// back in the opposite order, one ahead of its use. A tensor that several checkpoints keep leaves once; it
-/// is the same tensor if memory, shape, strides and version are. Not thread-safe: one a rank. What it kept
-/// may outlive it.
+/// is the same tensor if memory, offset, shape, strides, dtype and version are. Not thread-safe: one a rank.
+/// What it kept may outlive it.
 class ActivationOffload final : public Keeper {
  public:
   ActivationOffload(const ActivationOffloadOptions& options, std::shared_ptr<OffloadTarget> target);

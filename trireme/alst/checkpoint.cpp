@@ -8,6 +8,7 @@
 
 #include "trireme/alst/captured_gradients.h"
 #include "trireme/alst/replay_state.h"
+#include "trireme/alst/tile_inputs.h"
 #include "trireme/core/capsule.h"
 #include "trireme/core/check.h"
 
@@ -22,16 +23,9 @@ using torch::autograd::variable_list;
 struct Plan {
   Region region;
   std::shared_ptr<Keeper> keeper;
-  std::vector<bool> defined;  // which inputs are
+  DefinedInputs defined;
   Anchor anchor;
 };
-
-// Undefined tensors cannot cross autograd: they are left out on the way in and put back here.
-variable_list with_undefined(const std::vector<bool>& defined, const Tensor* next) {
-  variable_list all;
-  for (bool is_defined : defined) all.push_back(is_defined ? *next++ : Tensor());
-  return all;
-}
 
 struct Checkpoint : Function<Checkpoint> {
   struct Saved {
@@ -46,8 +40,11 @@ struct Checkpoint : Function<Checkpoint> {
     for (const auto& input : inputs) saved.trained.push_back(input.requires_grad());
     OwnCasts casts;
     Kept kept;
-    auto outputs = plan.region(with_undefined(plan.defined, inputs.data()), kept);
+    auto outputs = plan.region(plan.defined.restored(inputs).whole, kept);
     if (plan.keeper) {
+      // An output that is kept would hold the graph, which holds it.
+      for (auto& tensor : kept.tensors)
+        if (tensor.defined()) tensor = tensor.detach();
       ctx->save_for_backward({core::to_owning_tensor(plan.keeper->keep(inputs.vec(), kept.tensors))});
     } else {
       variable_list to_save(inputs.begin(), inputs.end());
@@ -73,7 +70,7 @@ struct Checkpoint : Function<Checkpoint> {
       ReplayState state = saved.start;
       Replay replay(state);
       at::AutoGradMode with_graph(true);  // a backward function starts without
-      outputs = saved.plan.region(with_undefined(saved.plan.defined, inputs.data()), kept);
+      outputs = saved.plan.region(saved.plan.defined.restored(inputs).whole, kept);
     }
     core::check_internal(outputs.size() == gradients.size(),
                          "[alst] a region must return as many outputs when replayed; got ", outputs.size(),
@@ -104,14 +101,9 @@ std::vector<Tensor> checkpoint(const Region& region, const std::vector<Tensor>& 
     Kept kept;
     return region(inputs, kept);
   }
-  std::vector<bool> are_defined;
-  variable_list defined;
-  for (const auto& input : inputs) {
-    are_defined.push_back(input.defined());
-    if (input.defined()) defined.push_back(input);
-  }
-  const auto device = defined.empty() ? at::Device(at::kCPU) : defined[0].device();
-  const Plan plan{region, keeper, std::move(are_defined), Anchor(device)};
+  const TileInputs all{.tiled = {}, .whole = inputs};
+  const variable_list defined = DefinedInputs::flat(all);
+  const Plan plan{region, keeper, DefinedInputs(all), Anchor(device_of(all))};
   return Checkpoint::apply(plan.anchor.tensor(), at::TensorList(defined), plan);
 }
 

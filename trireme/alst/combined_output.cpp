@@ -1,5 +1,6 @@
 #include "trireme/alst/combined_output.h"
 
+#include <ATen/WrapDimUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -39,12 +40,12 @@ void CombinedOutput::append(const Tensor& part) {
   if (ends_.empty()) {
     dim_ = dim;
     auto sizes = part.sizes().vec();
-    auto& along = sizes[size_t(dim < 0 ? dim + part.dim() : dim)];
+    auto& along = sizes[size_t(at::maybe_wrap_dim(dim, part.dim()))];
     if (along == cut_.tile(0).count) along = cut_.tokens;
     whole_ = at::empty(sizes, part.options().requires_grad(false));
   }
   auto expected = whole_.sizes().vec();
-  if (whole_.dim() == part.dim()) expected[size_t(dim < 0 ? dim + part.dim() : dim)] = length;
+  if (whole_.dim() == part.dim()) expected[size_t(at::maybe_wrap_dim(dim, part.dim()))] = length;
   core::check_value(part.sizes() == at::IntArrayRef(expected) && part.scalar_type() == whole_.scalar_type(),
                     "[alst] outputs that are concatenated must be alike but for their length; got ",
                     part.scalar_type(), " ", part.sizes(), " from tile ", parts_, " and ",
@@ -58,7 +59,7 @@ void CombinedOutput::reserve(int64_t length) {
   const int64_t present = whole_.size(dim_);
   if (length <= present) return;
   auto sizes = whole_.sizes().vec();
-  sizes[size_t(dim_ < 0 ? dim_ + whole_.dim() : dim_)] = std::max(length, 2 * present);
+  sizes[size_t(at::maybe_wrap_dim(dim_, whole_.dim()))] = std::max(length, 2 * present);
   Tensor larger = at::empty(sizes, whole_.options());
   larger.narrow(dim_, 0, present).copy_(whole_);
   whole_ = std::move(larger);
@@ -68,11 +69,13 @@ void CombinedOutput::accumulate(const Tensor& part, double weight) {
   const bool is_integral = at::isIntegralType(part.scalar_type(), /*includeBool=*/true);
   core::check_value(!is_integral || combine_.kind == Combine::Kind::sum,
                     "[alst] a mean is one of floating numbers; got ", part.scalar_type(), "; choose a sum");
-  core::check_value(!whole_.defined() || part.sizes() == whole_.sizes(),
-                    "[alst] outputs that are added up must have one shape; got ", part.sizes(), " from tile ",
-                    parts_, " and ", whole_.defined() ? whole_.sizes() : at::IntArrayRef(), " before");
+  const auto dtype = is_integral ? at::kLong : part.scalar_type();
+  core::check_value(!whole_.defined() || (part.sizes() == whole_.sizes() && dtype == dtype_),
+                    "[alst] outputs that are added up must have one shape and dtype; got ",
+                    part.scalar_type(), " ", part.sizes(), " from tile ", parts_, " and ", dtype_, " ",
+                    whole_.defined() ? whole_.sizes() : at::IntArrayRef(), " before");
   if (!whole_.defined()) {
-    dtype_ = is_integral ? at::kLong : part.scalar_type();
+    dtype_ = dtype;
     const auto wide = is_integral ? at::kLong : at::promoteTypes(dtype_, at::kFloat);
     whole_ = part.detach().to(wide, /*non_blocking=*/false, /*copy=*/true);
     if (weight != 1) whole_.mul_(weight);

@@ -9,6 +9,8 @@
 
 #include "trireme/alst/add_product.h"
 #include "trireme/alst/cross_entropy.h"
+#include "trireme/alst/labels.h"
+#include "trireme/alst/replay_state.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/check.h"
 
@@ -24,6 +26,7 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels,
                         double scale, int64_t tiles, const LossOptions& options) {
     const auto dtype = hidden.scalar_type(), wide = at::promoteTypes(dtype, at::kFloat);
+    const AutocastOff exact(hidden.device());
     const bool for_hidden = hidden.requires_grad(), for_head = head.requires_grad();
     Tensor total = at::zeros({}, hidden.options().dtype(wide).requires_grad(false));
     Tensor grad_hidden, grad_head;
@@ -46,12 +49,14 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    core::check_value(!at::GradMode::is_enabled(),
+                      "[alst] the loss has no second derivative; got create_graph");
     auto formed = ctx->get_saved_variables();
     const Tensor& upstream = gradients[0];
     // On a host the common factor of 1 is seen for free; elsewhere looking would stall the device.
     const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1;
     for (auto& gradient : formed)
-      if (gradient.defined() && !is_one) gradient = gradient.mul(upstream.to(gradient.scalar_type()));
+      if (gradient.defined() && !is_one) gradient = gradient.mul(upstream).to(gradient.scalar_type());
     return {formed[0], formed[1], Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
@@ -60,10 +65,7 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
 
 Tensor fused_logits_loss(const Tensor& hidden, const Tensor& head, const Tensor& labels, double scale,
                          int64_t tiles, const LossOptions& options) {
-  core::check_value(hidden.dim() == 2 && head.dim() == 2 && labels.dim() == 1 &&
-                        hidden.size(1) == head.size(1) && labels.size(0) == hidden.size(0),
-                    "[alst] the loss needs hidden [N, E], head [V, E] and labels [N]; got ", hidden.sizes(),
-                    ", ", head.sizes(), " and ", labels.sizes());
+  check_logits_of(hidden, head, labels, "the loss");
   // Without a graph nothing asks for gradients, whatever the tensors require.
   const bool with_graph = at::GradMode::is_enabled();
   return FusedLogitsLoss::apply(with_graph ? hidden : hidden.detach(), with_graph ? head : head.detach(),

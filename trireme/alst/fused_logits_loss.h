@@ -16,7 +16,8 @@ namespace trireme::alst {
 ///
 /// Both gradients are formed in the forward pass, where they are wanted, the head's summed over tiles in fp32
 /// at least; backward multiplies both by the upstream gradient. No tensor of [N, V] is made. Where every
-/// label is ignored the loss is 0 and so are the gradients, which are there all the same.
+/// label is ignored the loss is 0 and so are the gradients, which are there all the same. Computes in the
+/// tensors' dtype, also under autocast. No second derivative.
 at::Tensor fused_logits_loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels,
                              double scale, int64_t tiles, const LossOptions& options = {});
 

@@ -5,10 +5,12 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <exception>
 #include <optional>
 #include <utility>
 
 #include "trireme/alst/dense_layout.h"
+#include "trireme/core/check.h"
 
 namespace trireme::alst {
 
@@ -29,7 +31,9 @@ class HostTarget::Buffers {
   c10::Stream stream(at::Device device) {
     const c10::impl::VirtualGuardImpl guard(device.type());
     if (!side_stream_) return guard.getStream(device);
-    if (!side_ || side_->device() != device) side_ = guard.getStreamFromGlobalPool(device);
+    if (!side_) side_ = guard.getStreamFromGlobalPool(device);
+    core::check_value(side_->device() == device, "[alst] a host target serves one device; got a tensor of ",
+                      device, " after one of ", side_->device(), "; make one for each");
     return *side_;
   }
 
@@ -84,7 +88,17 @@ class HostTarget::Moved final : public OffloadedTensor {
     layout_.copy_to(buffer_, tensor, /*non_blocking=*/true);
     leaving_->begun();
   }
-  ~Moved() override { buffers_->give_back(std::move(buffer_)); }
+  // A copy may be under way that nobody waited for: what the computing stream puts in the place of its
+  // source or its target comes after it.
+  ~Moved() override {
+    try {
+      if (leaving_) leaving_->wait();
+      if (returning_) returning_->wait();
+    } catch (const std::exception&) {
+      // A device that fails says so to whoever uses it next.
+    }
+    buffers_->give_back(std::move(buffer_));
+  }
 
   bool has_left() override { return !leaving_ || leaving_->is_done(); }
 

@@ -14,9 +14,9 @@ struct HostTargetOptions {
   int64_t idle_buffers = 64;  ///< that are kept for the next tensor of their size
 };
 
-/// Copies go from and to page-locked buffers, on one side stream of each tensor's device; the computing
-/// stream waits for them, the host does not. Of a CPU's tensors it makes plain copies (and accepts none,
-/// since that frees nothing).
+/// Copies go from and to page-locked buffers, on a side stream of the one device that it serves; the
+/// computing stream waits for them, the host does not. Of a CPU's tensors it makes plain copies (and accepts
+/// none, since that frees nothing).
 class HostTarget final : public OffloadTarget {
  public:
   explicit HostTarget(const HostTargetOptions& options);

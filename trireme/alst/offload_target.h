@@ -16,7 +16,7 @@ class OffloadedTensor {
   virtual void finish_leaving() = 0;
   virtual bool has_left() = 0;
 
-  /// Starts bringing it back beside what the caller goes on with; no more than once until `take_back`.
+  /// Starts bringing it back beside what the caller goes on with. Where it is under way already, nothing.
   virtual void start_return() = 0;
 
   /// Starts if nobody did, waits, and returns it on its device; may be started again after that.

@@ -5,10 +5,15 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <memory>
+#include <utility>
+
+#include "trireme/alst/captured_gradients.h"
 #include "trireme/alst/gradient_sums.h"
+#include "trireme/alst/replay_state.h"
+#include "trireme/alst/tile_gradients.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/capsule.h"
 
@@ -32,6 +37,7 @@ struct TiledMlp : Function<TiledMlp> {
     variable_list to_save{x};
     to_save.insert(to_save.end(), weights.begin(), weights.end());
     ctx->save_for_backward(to_save);
+    const AutocastOff exact(x.device());
     ctx->saved_data["saved"] = core::to_capsule(saved);
     if (!value_needed) return at::empty({}, x.options().requires_grad(false)).expand(x.sizes());
     Tensor output = at::empty_like(x);
@@ -47,35 +53,33 @@ struct TiledMlp : Function<TiledMlp> {
     const auto& saved = core::from_capsule<Saved>(ctx->saved_data["saved"]);
     const auto all = ctx->get_saved_variables();
     const Tensor x = all[0].detach();
-    const variable_list weights(all.begin() + 1, all.end());
-    const size_t inner = weights.size() - 1;
-    const Tensor& grad_output = gradients[0];
+    const variable_list inner(all.begin() + 1, all.end() - 1), given = requiring_gradient(inner);
+    const Tensor &down = all.back(), &grad_output = gradients[0];
+    const auto captured = std::make_shared<CapturedGradients>(given, std::vector<bool>(given.size(), true),
+                                                              /*found_wanted=*/false);
+    const AutocastOff exact(x.device());
     Tensor grad_x = at::empty_like(x);
-    GradientSums sums(weights.size());
+    GradientSums grad_down(1);
     each_tile(x.size(0), saved.tiles, [&](int64_t first, int64_t count) {
-      Tensor tile = x.narrow(0, first, count).detach().requires_grad_(true), activated;
-      const Tensor grad_tile = grad_output.narrow(0, first, count);
+      const Tensor tile = x.narrow(0, first, count).detach().requires_grad_(true),
+                   grad_tile = grad_output.narrow(0, first, count);
+      const GraphMark start;
+      Tensor activated;
       {
         at::AutoGradMode with_graph(true);
         activated = saved.activated(tile);
       }
-      Tensor grad_activated = at::mm(grad_tile, weights[inner]);
-      if (weights[inner].requires_grad()) sums.add_product(inner, grad_tile.t(), activated.detach());
-      variable_list wanted{tile};
-      std::vector<size_t> indices;
-      for (size_t i = 0; i < inner; ++i)
-        if (weights[i].requires_grad()) {
-          wanted.push_back(weights[i]);
-          indices.push_back(i);
-        }
-      auto found = torch::autograd::grad({activated}, wanted, {grad_activated}, /*retain_graph=*/false,
-                                         /*create_graph=*/false, /*allow_unused=*/true);
+      const Tensor grad_activated = at::mm(grad_tile, down);
+      if (down.requires_grad()) grad_down.add_product(0, grad_tile.t(), activated.detach());
+      captured->backward({std::move(activated)}, {grad_activated}, {tile}, start);
       Tensor place = grad_x.narrow(0, first, count);
-      at::add_out(place, found[0], grad_tile);
-      for (size_t i = 0; i < indices.size(); ++i) sums.add(indices[i], std::move(found[i + 1]));
+      at::add_out(place, tile.grad(), grad_tile);
     });
     variable_list result{grad_x};
-    for (size_t i = 0; i < weights.size(); ++i) result.push_back(sums.take(i, weights[i].scalar_type()));
+    size_t next = 0;  // of those given
+    for (const auto& weight : inner)
+      result.push_back(weight.requires_grad() ? captured->take(next++) : Tensor());
+    result.push_back(grad_down.take(0, down.scalar_type()));
     result.resize(result.size() + 2);
     return result;
   }

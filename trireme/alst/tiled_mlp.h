@@ -23,7 +23,7 @@ struct Mlp {
 /// x [N, E] -> [N, E]. Keeps x alone; the backward pass computes each tile's activations again, but not their
 /// projection down. Parameter gradients are summed over tiles in fp32 at least and handed over once, after
 /// the last. Tiles need not divide N, nor be fewer than it: the result does not depend on their number beyond
-/// rounding.
+/// rounding. Computes in the tensors' own dtype, also under autocast (which `tiled_compute` follows).
 ///
 /// `value_needed` false returns a tensor of the right shape and graph with arbitrary values, for a replayed
 /// checkpoint whose last operation this is.

@@ -1,6 +1,7 @@
 #include "trireme/alst/token_log_probabilities.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
@@ -12,6 +13,7 @@
 #include "trireme/alst/cross_entropy_kernel.h"
 #include "trireme/alst/labels.h"
 #include "trireme/alst/loss_options.h"
+#include "trireme/alst/replay_state.h"
 #include "trireme/alst/soft_cap.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/check.h"
@@ -26,60 +28,62 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 // Of a tile of n tokens.
-struct Tile {
+struct Targets {
   Tensor labels;    // [n]
   Tensor log_sums;  // [n], in fp32 at least
   double soft_cap;
 };
 
-// Writes the log probabilities of a tile's labels to `values` [n], and the tile's log_sums.
-void find_values(const Tensor& logits, const Tile& tile, Tensor values) {
+// Writes the log probabilities of the labels to `values` [n], and `targets.log_sums`.
+void find_values(const Tensor& logits, const Targets& targets, Tensor values) {
   if (core::has_host_kernel(logits)) {
     core::with_element_type(logits, [&]<class T>(std::type_identity<T>) {
       const int64_t V = logits.size(1);
       const T* row = logits.const_data_ptr<T>();
-      const auto* label = tile.labels.const_data_ptr<int64_t>();
-      auto *value = values.mutable_data_ptr<float>(), *log_sum = tile.log_sums.mutable_data_ptr<float>();
+      const auto* label = targets.labels.const_data_ptr<int64_t>();
+      auto *value = values.mutable_data_ptr<float>(), *log_sum = targets.log_sums.mutable_data_ptr<float>();
       core::parallel_rows(logits.size(0), V, [&](int64_t first, int64_t count) {
-        log_probability_rows(row + first * V, label + first, count, V, tile.soft_cap, value + first,
+        log_probability_rows(row + first * V, label + first, count, V, targets.soft_cap, value + first,
                              log_sum + first);
       });
     });
     return;
   }
-  const Tensor scores = soft_capped(logits.to(values.scalar_type()), tile.soft_cap);
-  const Tensor index = tile.labels.clamp_min(0).unsqueeze(1), ignored = tile.labels.eq(kIgnored);
-  tile.log_sums.copy_(at::logsumexp(scores, at::IntArrayRef{1}));
-  values.copy_(scores.gather(1, index).squeeze(1).sub_(tile.log_sums).masked_fill_(ignored, 0));
+  const Tensor scores = soft_capped(logits.to(values.scalar_type()), targets.soft_cap);
+  const Tensor index = targets.labels.clamp_min(0).unsqueeze(1), ignored = targets.labels.eq(kIgnored);
+  targets.log_sums.copy_(at::logsumexp(scores, at::IntArrayRef{1}));
+  values.copy_(scores.gather(1, index).squeeze(1).sub_(targets.log_sums).masked_fill_(ignored, 0));
 }
 
 // Puts in place of the logits the gradient that `upstream` [n], of the dtype of log_sums, is to them.
-void to_gradient_(const Tensor& logits, const Tile& tile, const Tensor& upstream) {
+void to_gradient_(const Tensor& logits, const Targets& targets, const Tensor& upstream) {
   if (core::has_host_kernel(logits)) {
     core::with_element_type(logits, [&]<class T>(std::type_identity<T>) {
       const int64_t V = logits.size(1);
       T* row = logits.mutable_data_ptr<T>();
-      const auto* label = tile.labels.const_data_ptr<int64_t>();
-      const auto *log_sum = tile.log_sums.const_data_ptr<float>(), *up = upstream.const_data_ptr<float>();
+      const auto* label = targets.labels.const_data_ptr<int64_t>();
+      const auto *log_sum = targets.log_sums.const_data_ptr<float>(), *up = upstream.const_data_ptr<float>();
       core::parallel_rows(logits.size(0), V, [&](int64_t first, int64_t count) {
         log_probability_rows_backward(row + first * V, label + first, log_sum + first, up + first, count, V,
-                                      tile.soft_cap);
+                                      targets.soft_cap);
       });
     });
     return;
   }
-  const Tensor scores = soft_capped(logits.to(upstream.scalar_type()), tile.soft_cap);
-  const Tensor index = tile.labels.clamp_min(0).unsqueeze(1), ignored = tile.labels.eq(kIgnored).unsqueeze(1);
+  const Tensor scores = soft_capped(logits.to(upstream.scalar_type()), targets.soft_cap);
+  const Tensor index = targets.labels.clamp_min(0).unsqueeze(1),
+               ignored = targets.labels.eq(kIgnored).unsqueeze(1);
   const Tensor factors = upstream.unsqueeze(1);
-  Tensor gradient = scores.sub(tile.log_sums.unsqueeze(1)).exp_().mul_(factors.neg());
+  Tensor gradient = scores.sub(targets.log_sums.unsqueeze(1)).exp_().mul_(factors.neg());
   gradient.scatter_add_(1, index, factors);
-  if (tile.soft_cap > 0) gradient.mul_(scores.div(tile.soft_cap).square_().neg_().add_(1));
+  if (targets.soft_cap > 0) gradient.mul_(scores.div(targets.soft_cap).square_().neg_().add_(1));
   logits.copy_(gradient.masked_fill_(ignored, 0));
 }
 
 struct TokenLogProbabilities : Function<TokenLogProbabilities> {
   static Tensor forward(AutogradContext* ctx, const Tensor& hidden, const Tensor& head, const Tensor& labels,
                         int64_t tiles, double soft_cap) {
+    const AutocastOff exact(hidden.device());
     const auto wide = at::promoteTypes(hidden.scalar_type(), at::kFloat);
     Tensor values = at::empty(labels.sizes(), hidden.options().dtype(wide).requires_grad(false));
     Tensor log_sums = at::empty_like(values);
@@ -97,7 +101,10 @@ struct TokenLogProbabilities : Function<TokenLogProbabilities> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    core::check_value(!at::GradMode::is_enabled(),
+                      "[alst] a log probability has no second derivative; got create_graph");
     const auto saved = ctx->get_saved_variables();
+    const AutocastOff exact(saved[0].device());
     const Tensor &hidden = saved[0], &head = saved[1], &labels = saved[2], &log_sums = saved[3];
     const Tensor upstream = gradients[0].contiguous();
     const double soft_cap = ctx->saved_data["soft_cap"].toDouble();
@@ -127,10 +134,7 @@ struct TokenLogProbabilities : Function<TokenLogProbabilities> {
 
 Tensor token_log_probabilities(const Tensor& hidden, const Tensor& head, const Tensor& labels, int64_t tiles,
                                double soft_cap) {
-  core::check_value(hidden.dim() == 2 && head.dim() == 2 && labels.dim() == 1 &&
-                        hidden.size(1) == head.size(1) && labels.size(0) == hidden.size(0),
-                    "[alst] log probabilities need hidden [N, E], head [V, E] and labels [N]; got ",
-                    hidden.sizes(), ", ", head.sizes(), " and ", labels.sizes());
+  check_logits_of(hidden, head, labels, "a log probability");
   check_loss_options({.soft_cap = soft_cap});
   return TokenLogProbabilities::apply(hidden, head, labels, tiles, soft_cap);
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "trireme/core/aligned_memory.h"
 #include "trireme/core/check.h"
 
@@ -31,22 +33,41 @@ bool BufferPool::Order::operator()(const Key& a, const Key& b) const {
 }
 
 at::Tensor BufferPool::take(int64_t numel, at::ScalarType dtype, at::Device device) {
-  auto& idle = idle_[{numel, dtype, device}];
-  if (idle.empty())
-    return device.is_cpu() ? empty_blocks(numel, dtype, pinned_)
-                           : at::empty({numel}, at::TensorOptions(dtype).device(device));
-  at::Tensor buffer = std::move(idle.back());
-  idle.pop_back();
-  return buffer;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto idle = idle_.find({numel, dtype, device}); idle != idle_.end()) {
+      at::Tensor buffer = std::move(idle->second.back());
+      idle->second.pop_back();
+      if (idle->second.empty()) idle_.erase(idle);
+      return buffer;
+    }
+  }
+  return device.is_cpu() ? empty_blocks(numel, dtype, pinned_)
+                         : at::empty({numel}, at::TensorOptions(dtype).device(device));
 }
 
 void BufferPool::give_back(at::Tensor buffer) {
-  if (idle_count() >= most_idle_) return;
   const Key key{buffer.numel(), buffer.scalar_type(), buffer.device()};
+  std::vector<at::Tensor> dropped;  // freed without the lock
+  std::lock_guard lock(mutex_);
+  while (count() >= most_idle_) {
+    const auto other =
+        std::find_if(idle_.begin(), idle_.end(), [&](auto& idle) { return idle.first != key; });
+    if (other == idle_.end()) return;
+    dropped.insert(dropped.end(), other->second.begin(), other->second.end());
+    idle_.erase(other);
+  }
   idle_[key].push_back(std::move(buffer));
 }
 
+void BufferPool::drop_idle() {
+  decltype(idle_) dropped;
+  std::lock_guard lock(mutex_);
+  dropped.swap(idle_);
+}
+
 int64_t BufferPool::idle_bytes() const {
+  std::lock_guard lock(mutex_);
   int64_t bytes = 0;
   for (const auto& [key, buffers] : idle_)
     for (const auto& buffer : buffers) bytes += int64_t(buffer.nbytes());
@@ -54,6 +75,11 @@ int64_t BufferPool::idle_bytes() const {
 }
 
 int64_t BufferPool::idle_count() const {
+  std::lock_guard lock(mutex_);
+  return count();
+}
+
+int64_t BufferPool::count() const {
   int64_t count = 0;
   for (const auto& [key, buffers] : idle_) count += int64_t(buffers.size());
   return count;

@@ -7,18 +7,21 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <span>
 #include <tuple>
 #include <vector>
 
 namespace trireme::core {
 
-/// Fresh pages cost more than the transfer that fills them, so buffers are kept and reused by exact size. Not
-/// thread-safe: one pool a rank. Buffers hold arbitrary values.
+/// Fresh pages cost more than the transfer that fills them, so buffers are kept and reused by exact size.
+/// Buffers hold arbitrary values. Thread-safe: a tensor may lend its buffer out, and whichever thread frees
+/// the tensor gives it back.
 class BufferPool {
  public:
   /// `pinned`: buffers of the host are page-locked, so that a GPU copies from and to them beside its
-  /// computation. No more than `most_idle` buffers wait to be taken; the others are freed.
+  /// computation. No more than `most_idle` buffers wait to be taken: of the others, those of sizes that
+  /// were not given back last are freed first.
   explicit BufferPool(bool pinned = false, int64_t most_idle = std::numeric_limits<int64_t>::max())
       : pinned_(pinned), most_idle_(most_idle) {}
 
@@ -35,15 +38,18 @@ class BufferPool {
   int64_t idle_count() const;
 
   /// Frees the buffers that are waiting.
-  void drop_idle() { idle_.clear(); }
+  void drop_idle();
 
  private:
   using Key = std::tuple<int64_t, at::ScalarType, at::Device>;
   struct Order {
     bool operator()(const Key& a, const Key& b) const;
   };
+  int64_t count() const;  // of idle_
+
   bool pinned_;
   int64_t most_idle_;
+  mutable std::mutex mutex_;
   std::map<Key, std::vector<at::Tensor>, Order> idle_;
 };
 

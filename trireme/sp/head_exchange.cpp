@@ -70,6 +70,50 @@ int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
+// Parts side by side, filled from what arrives. Heads that several ranks work on, or none, are sums over
+// ranks, formed in fp32 at least.
+class PartSums {
+ public:
+  // `whole` [B, s, heads of all parts, D], of any values.
+  PartSums(const std::vector<std::vector<HeadRange>>& ranges, const std::vector<int64_t>& heads, Tensor whole)
+      : ranges_(ranges), whole_(std::move(whole)), parts_(whole_.split_with_sizes(heads, 2)) {
+    const auto wide = at::promoteTypes(whole_.scalar_type(), at::kFloat);
+    for (size_t part = 0; part < heads.size(); ++part) {
+      adds_.push_back(overlap(ranges_[part], heads[part]));
+      if (!adds_[part])
+        sums_.push_back(parts_[part]);
+      else if (whole_.scalar_type() == wide)
+        sums_.push_back(parts_[part].zero_());
+      else
+        sums_.push_back(at::zeros(parts_[part].sizes(), whole_.options().dtype(wide)));
+    }
+  }
+
+  // block [B, s, heads of all parts that `rank` works on, D]
+  void add(size_t rank, const Tensor& block) {
+    int64_t place = 0;
+    for (size_t part = 0; part < sums_.size(); ++part) {
+      const auto [first, count] = ranges_[part][rank];
+      Tensor target = sums_[part].narrow(2, first, count);
+      const Tensor from = block.narrow(2, place, count);
+      adds_[part] ? target.add_(from) : target.copy_(from);
+      place += count;
+    }
+  }
+
+  Tensor take() {
+    for (size_t part = 0; part < sums_.size(); ++part)
+      if (!sums_[part].is_same(parts_[part])) parts_[part].copy_(sums_[part]);
+    return std::move(whole_);
+  }
+
+ private:
+  const std::vector<std::vector<HeadRange>>& ranges_;
+  Tensor whole_;
+  std::vector<Tensor> parts_, sums_;
+  std::vector<bool> adds_;
+};
+
 }  // namespace
 
 HeadExchange::HeadExchange(comm::Group group, std::vector<std::vector<HeadRange>> ranges,
@@ -171,38 +215,11 @@ Tensor HeadExchange::to_slices(const std::vector<Tensor>& parts, const std::vect
     }
     arrived = group_.all_to_all(send, sent, received, purpose);
   }
-  Tensor whole = at::empty({B, s, sum(heads), D}, options);
-  const auto wide = at::promoteTypes(whole.scalar_type(), at::kFloat);
-  std::vector<Tensor> slices;
-  std::vector<bool> adds;  // by part: do several ranks, or none, work on a head?
-  int64_t first_head = 0;
-  for (size_t part = 0; part < parts.size(); ++part) {
-    adds.push_back(overlap(ranges_[part], heads[part]));
-    slices.push_back(whole.narrow(2, first_head, heads[part]));
-    // Sums over ranks are formed in fp32 at least.
-    if (adds[part])
-      slices[part] = slices[part].scalar_type() == wide
-                         ? slices[part].zero_()
-                         : at::zeros(slices[part].sizes(), options.dtype(wide));
-    first_head += heads[part];
-  }
+  PartSums sums(ranges_, heads, at::empty({B, s, sum(heads), D}, options));
   Blocks(arrived, received)
-      .each(B, std::vector<int64_t>(P, s), counts, D, [&](size_t p, const Tensor& block) {
-        int64_t place = 0;
-        for (size_t part = 0; part < parts.size(); ++part) {
-          const auto [first, count] = ranges_[part][p];
-          Tensor target = slices[part].narrow(2, first, count), from = block.narrow(2, place, count);
-          adds[part] ? target.add_(from) : target.copy_(from);
-          place += count;
-        }
-      });
-  first_head = 0;
-  for (size_t part = 0; part < parts.size(); ++part) {
-    if (slices[part].scalar_type() != whole.scalar_type())
-      whole.narrow(2, first_head, heads[part]).copy_(slices[part]);
-    first_head += heads[part];
-  }
-  return whole;
+      .each(B, std::vector<int64_t>(P, s), counts, D,
+            [&](size_t p, const Tensor& block) { sums.add(p, block); });
+  return sums.take();
 }
 
 std::vector<int64_t> agree_slice_lengths(int64_t length, const comm::Group& group) {

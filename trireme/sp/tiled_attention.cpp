@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,6 +14,8 @@ namespace trireme::sp {
 namespace {
 
 using at::Tensor;
+
+constexpr double kLeast = 1e-30;  // norm of a query's gradient that is not taken for none
 
 Tensor query_part(const Tensor& t, const AttentionTile& tile) {  // [B, S, ..] -> [rows, queries, ..]
   return t.narrow(0, tile.first_row, tile.rows).narrow(1, tile.queries.first, tile.queries.count);
@@ -71,10 +74,19 @@ bool covers_all(const std::vector<AttentionTile>& tiles, const Tensor& query) {
 // backward pass reads the output for that alone (FlashAttention-2, algorithm 2, line 4).
 //   grad_output [b, q, h, D], delta [b, q, h].
 Tensor stand_in(const Tensor& grad_output, const Tensor& delta) {
-  // In fp64: squares of small gradients underflow in fp32.
-  Tensor norm = at::linalg_vector_norm(grad_output, 2, at::IntArrayRef{-1}, /*keepdim=*/true, at::kDouble);
-  Tensor factor = delta.unsqueeze(-1).to(at::kDouble).div_(norm).div_(norm).masked_fill_(norm.eq(0), 0);
-  return grad_output.mul(factor.to(delta.scalar_type())).to(grad_output.scalar_type());
+  Tensor output = at::empty_like(grad_output);
+  // A part at a time, since it is computed in fp64: squares of small gradients underflow in fp32.
+  constexpr int64_t kQueries = 1024;
+  for (int64_t first = 0; first < grad_output.size(1); first += kQueries) {
+    const int64_t count = std::min(kQueries, grad_output.size(1) - first);
+    const Tensor part = grad_output.narrow(1, first, count);
+    const Tensor norm = at::linalg_vector_norm(part, 2, at::IntArrayRef{-1}, /*keepdim=*/true, at::kDouble);
+    // The factor of the least gradients would be infinite in fp32; none of theirs would be seen in a sum.
+    const Tensor factor =
+        delta.narrow(1, first, count).unsqueeze(-1).div(norm).div_(norm).masked_fill_(norm.lt(kLeast), 0);
+    output.narrow(1, first, count).copy_(part.mul(factor.to(delta.scalar_type())));
+  }
+  return output;
 }
 
 FlashOutput known_part(const KnownOutput& known, const Tensor& grad_output, const AttentionTile& tile) {
