@@ -242,7 +242,9 @@ TEST_F(Kinds, AreBitEqualWhereverTheyAre) {
         // Norms of differently cut buffers round differently.
         const bool same_cut = s.threshold == 0;
         if (first.empty()) first = values, first_norm = model.norm();
-        if (same_cut) EXPECT_EQ(model.norm(), first_norm);
+        if (same_cut) {
+          EXPECT_EQ(model.norm(), first_norm);
+        }
         for (size_t i = 0; i < values.size(); ++i) EXPECT_TRUE(at::equal(values[i], first[i])) << i;
       });
     }

@@ -203,9 +203,10 @@ TEST(Unit, ValuesTravelInTheNarrowerType) {
                         .item<double>(),
                     1e-6);
         }
-        if (group.size() == 2)
+        if (group.size() == 2) {
           EXPECT_EQ(group.traffic().bytes(comm::Collective::all_gather) - before,
                     unit->gathered_elements() * (narrow ? 2 : 4) / 2);
+        }
         EXPECT_EQ(unit->flats()[0]->gradient().dtype(), at::kFloat);
       }
     });
