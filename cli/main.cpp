@@ -57,7 +57,7 @@ int run(int count, char** words) {
       "`trireme COMMAND --help` says more.\n\nExample:\n  trireme prepare docs/ --output corpus.safetensors\n"
       "  trireme train run.json --ranks 2");
   silence_warnings();
-  prefer_expandable_segments();
+  prefer_tight_allocation();
   Action chosen;
   add_train(program, chosen);
   add_tune(program, chosen);

@@ -16,9 +16,10 @@ const char* malloc_conf = "dirty_decay_ms:100,muzzy_decay_ms:0";
 
 namespace trireme::cli {
 
-void prefer_expandable_segments() {
+void prefer_tight_allocation() {
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") || std::getenv("PYTORCH_ALLOC_CONF")) return;
-  ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
+  ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True,pinned_max_round_threshold_mb:1",
+           /*overwrite=*/0);
 }
 
 std::string host_allocator() {

@@ -45,11 +45,14 @@ struct Arguments {
 };
 
 constexpr int64_t kRanksOfANode = 8;
-constexpr int64_t kLongest = int64_t{1} << 40;
+constexpr int64_t kLongest = plan::kMostTokens;
 
 void check_arguments(const Arguments& arguments) {
   const bool names_a_run = !arguments.run.options_file.empty() || !arguments.model.empty();
-  core::check_value(!arguments.table || (!names_a_run && !arguments.as_json && arguments.memory.empty()),
+  const bool says_more = names_a_run || arguments.as_json || !arguments.memory.empty() ||
+                         !arguments.device.empty() || arguments.sequence > 0 || arguments.run.ranks != 1 ||
+                         !arguments.run.overrides.empty();
+  core::check_value(!arguments.table || !says_more,
                     "[cli] --table must be given alone: its runs are those that were published; got more");
   core::check_value(names_a_run || arguments.table,
                     "[cli] an options file, such as run.json, or --model must be given; both are missing");
@@ -112,7 +115,7 @@ std::optional<plan::Machine> machine_of(const Arguments& arguments, bool on_cpu,
   if (arguments.memory.empty()) return {};
   core::check_value(!on_cpu || arguments.host_memory.empty(),
                     "[cli] --host-memory is of machines with GPUs; got ", arguments.host_memory,
-                    " for a run on CPUs; give --memory alone, what a rank may take");
+                    " for a run on CPUs; give --memory alone, what a rank may take, or --device cuda");
   plan::Machine machine{.device_bytes = *parse_memory(arguments.memory),
                         .taken = on_cpu ? process : plan::kContextBytes};
   if (!arguments.host_memory.empty()) {
@@ -156,6 +159,10 @@ void print_longest(std::ostream& out, const Planned& planned) {
   const auto& machine = *planned.machine;
   const auto [tokens, limit] = *planned.longest;
   out << "\nlongest    ";
+  if (limit == plan::Limit::none) {
+    out << tokens << " tokens fit, and longer ones are not planned\n";
+    return;
+  }
   if (tokens > 0)
     out << tokens << " tokens; longer ones take more than ";
   else
@@ -168,14 +175,19 @@ void print_longest(std::ostream& out, const Planned& planned) {
         << (planned.setting.on_cpu ? " of memory a rank\n" : " of a device\n");
 }
 
+std::string place_of(std::string_view moment) {
+  if (moment == "loss") return "in the loss";
+  if (moment == "reduction") return "as gradients are reduced";
+  return core::concatenate("in the ", moment, " pass");
+}
+
 void print(std::ostream& out, const Arguments& arguments, const Planned& planned) {
   const auto& [setting, memory, machine, longest] = planned;
   const std::string& file = arguments.run.options_file;
   out << "plan       " << arguments.model << (file.empty() || arguments.model.empty() ? "" : " as in ")
       << file << ": " << core::counted(setting.ranks, "rank") << (setting.on_cpu ? " on CPUs" : " on GPUs")
       << ", sequence parallel " << setting.sequence_ranks << ", " << setting.sequence
-      << " tokens a sequence, ZeRO stage " << setting.stage << "\npeak       "
-      << (memory.moment == "loss" ? "in the loss" : core::concatenate("in the ", memory.moment, " pass"))
+      << " tokens a sequence, ZeRO stage " << setting.stage << "\npeak       " << place_of(memory.moment)
       << ", of the rank that takes most\n\n";
   std::vector<PartsColumn> columns{{setting.on_cpu ? "memory" : "device", memory.device}};
   if (!setting.on_cpu) columns.push_back({"host", memory.host});
@@ -217,7 +229,7 @@ constexpr const char* kPlanFooter =
 Examples:
   trireme plan run.json --ranks 2
   trireme plan run.json --ranks 2 --set zero_optimization.stage=2 --json
-  trireme plan run.json --ranks 8 --memory 80GiB --host-memory 1TiB
+  trireme plan run.json --ranks 8 --device cuda --memory 80GiB --host-memory 1TiB
   trireme plan --model meta-llama-8b --ranks 8 --sequence 1000000
   trireme plan --table)";
 

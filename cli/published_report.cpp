@@ -47,7 +47,7 @@ void print_sequences(std::ostream& out) {
     const std::string gpus = core::counted(setting.ranks, "GPU"),
                       length = format_count(double(longest.tokens));
     row({gpus, format_count(double(published.tokens)), length,
-         longest.limit == plan::Limit::device ? "device" : "host", format_bytes(theirs.device.total()),
+         longest.limit == plan::Limit::host ? "host" : "device", format_bytes(theirs.device.total()),
          format_bytes(theirs.host.total())});
     columns.push_back({core::concatenate(gpus, ", ", length), ours.device});
     columns.push_back({"host", ours.host});

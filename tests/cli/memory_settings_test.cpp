@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kOld = "PYTORCH_CUDA_ALLOC_CONF";
 constexpr const char* kNew = "PYTORCH_ALLOC_CONF";
 
-class ExpandableSegments : public ::testing::Test {
+class AllocatorSettings : public ::testing::Test {
  protected:
   void SetUp() override { clear(); }
   void TearDown() override { clear(); }
@@ -29,18 +29,18 @@ class ExpandableSegments : public ::testing::Test {
   }
 };
 
-TEST_F(ExpandableSegments, AreSetWhereNothingIs) {
-  prefer_expandable_segments();
-  EXPECT_EQ(value(kOld), "expandable_segments:True");
+TEST_F(AllocatorSettings, AreSetWhereNothingIs) {
+  prefer_tight_allocation();
+  EXPECT_EQ(value(kOld), "expandable_segments:True,pinned_max_round_threshold_mb:1");
 }
 
-TEST_F(ExpandableSegments, AreLeftToTheUserWhoSetEitherName) {
+TEST_F(AllocatorSettings, AreLeftToTheUserWhoSetEitherName) {
   ::setenv(kNew, "max_split_size_mb:64", 1);
-  prefer_expandable_segments();
+  prefer_tight_allocation();
   EXPECT_EQ(value(kOld), "");
   ::unsetenv(kNew);
   ::setenv(kOld, "expandable_segments:False", 1);
-  prefer_expandable_segments();
+  prefer_tight_allocation();
   EXPECT_EQ(value(kOld), "expandable_segments:False");
 }
 

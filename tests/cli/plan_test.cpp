@@ -125,6 +125,8 @@ TEST(Plan, RefusesWrongArguments) {
               StartsWith("error: [cli] an options file, such as run.json, or --model must be given"));
   EXPECT_THAT(refusal({"--model", "gpt-5", "--sequence", "8"}),
               StartsWith("error: [plan] a model's name must be one of meta-llama-8b, "));
+  EXPECT_THAT(refusal({"--table", "--sequence", "8"}),
+              StartsWith("error: [cli] --table must be given alone"));
   EXPECT_THAT(refusal({run, "--table"}), StartsWith("error: [cli] --table must be given alone"));
   EXPECT_THAT(refusal({"--model", "qwen3-8b"}), StartsWith("error: [cli] a sequence's tokens must be given"));
   EXPECT_THAT(refusal({run, "--set", "data.sequence_length=null"}),

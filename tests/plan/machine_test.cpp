@@ -56,6 +56,7 @@ TEST(Machine, TellsWhatLimitsTheLongestSequence) {
   const int64_t by_device = expect_boundary(Limit::device);
   machine.host_bytes = 2 * plan.host.total();
   EXPECT_LT(expect_boundary(Limit::host), by_device);
+  EXPECT_EQ(longest_sequence(setting, {.device_bytes = int64_t{1} << 60}).limit, Limit::none);
 }
 
 TEST(Machine, HasNoSequenceWhereTheStatesDoNotFit) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "tests/plan/small_setting.h"
@@ -34,7 +35,11 @@ std::vector<Setting> settings() {
 TEST(MemoryPlan, GrowsWithTheSequence) {
   for (Setting setting : settings()) {
     MemoryPlan before;
-    for (setting.sequence = 64; setting.sequence <= 1 << 20; setting.sequence *= 2) {
+    std::vector<int64_t> lengths;  // where tiles, too, begin to be more
+    for (int64_t tiles = 1; tiles <= 1 << 14; tiles *= 2)
+      for (const int64_t more : {0, 1}) lengths.push_back(setting.sequence_ranks * (64 * tiles + more));
+    for (const int64_t length : lengths) {
+      setting.sequence = length;
       const MemoryPlan plan = plan_memory(setting);
       EXPECT_GT(plan.device.total(), before.device.total()) << setting.sequence;
       EXPECT_GE(plan.host.total(), before.host.total()) << setting.sequence;
@@ -65,7 +70,11 @@ TEST(MemoryPlan, MovesCheckpointsAway) {
   setting.activations = {.on = Residence::disk, .inputs_only = false, .leaving_at_once = 1, .keep_last = 1};
   const int64_t stays = plan_memory(setting).device[Part::activations];
   EXPECT_LE(stays, 3 * input);
-  EXPECT_EQ(plan_memory(setting).disk, 10 * input);
+  EXPECT_EQ(plan_memory(setting).disk, 9 * input);  // the newest stays
+  setting.activations.min_bytes = input + 1;
+  EXPECT_EQ(plan_memory(setting).disk, 0);
+  EXPECT_EQ(plan_memory(setting).device[Part::activations], 10 * input);
+  setting.activations.min_bytes = input;
   setting.activations.on = Residence::host;
   EXPECT_EQ(plan_memory(setting).device[Part::activations], stays);
   EXPECT_GE(plan_memory(setting).host[Part::activations], 7 * input);
@@ -89,6 +98,36 @@ TEST(LongestSequence, IsTheLastThatFits) {
       EXPECT_TRUE(fits(longest));
       EXPECT_FALSE(fits(longest + multiple));
     }
+}
+
+TEST(MemoryPlan, CountsKeysAgainWhereEachQueryHeadHasItsOwn) {
+  Setting setting = small_setting();
+  setting.sequence = 6000;
+  setting.recompute = Recompute::nothing;
+  setting.config.windows.assign(2, 64);
+  setting.ranks = setting.sequence_ranks = 3;  // 4 query heads: 2, 1 and 1
+  setting.config.kv_heads = 2;
+  const auto kept = [&](int64_t ranks) {
+    setting.ranks = setting.sequence_ranks = ranks;
+    return double(plan_memory(setting).device[Part::activations]) * double(ranks);
+  };
+  EXPECT_GT(kept(3), 1.2 * kept(2));
+}
+
+TEST(MemoryPlan, RefusesWhatNoSumOfBytesHolds) {
+  Setting setting = small_setting();
+  setting.sequence = kMostTokens / 4;
+  setting.batch = 2;
+  setting.micro_batches = 2;
+  EXPECT_GT(plan_memory(setting).device.total(), 0);
+  setting.sequence += 1;
+  EXPECT_THROW(plan_memory(setting), core::ValueError);
+}
+
+TEST(LongestSequence, EndsAtWhatIsPlannedAtMost) {
+  Setting setting = small_setting();
+  setting.micro_batches = 3;
+  EXPECT_EQ(longest_sequence(setting, std::numeric_limits<int64_t>::max(), 0, 5), kMostTokens / 3 / 5 * 5);
 }
 
 TEST(LongestSequence, IsNoneWhereTheStatesAloneTakeMore) {

@@ -69,6 +69,45 @@ TEST(StateMemory, HasWholeGradientsUnderStageOneWhileItSteps) {
   }
 }
 
+// Whole gradients come on the device; the reduced ones go where the optimizer is.
+TEST(StateMemory, HasBothGradientsUnderStageOneWhereTheOptimizerIsElsewhere) {
+  Setting setting = setting_of(1, 2, Numbers::bf16);
+  setting.on_cpu = false;
+  const auto sums = [&] {
+    UnitMemory all;
+    for (const auto& unit : unit_memory(setting)) {
+      all.gradients.host += unit.gradients.host;
+      all.gradients.disk += unit.gradients.disk;
+      all.whole_gradient += unit.whole_gradient;
+    }
+    return all;
+  };
+  setting.optimizer_on = Residence::host;
+  EXPECT_EQ(sums().gradients.host, kElements * 4 / 2);
+  EXPECT_EQ(sums().whole_gradient, kElements * 4);
+  setting.optimizer_on = Residence::disk;
+  EXPECT_EQ(sums().gradients.disk, kElements * 4 / 2);
+  EXPECT_EQ(sums().whole_gradient, kElements * 4);
+  setting.on_cpu = true;
+  EXPECT_EQ(sums().gradients.disk, kElements * 4 / 2);
+  setting.optimizer_on = Residence::host;  // which is where the whole ones are
+  EXPECT_EQ(sums().gradients.host, 0);
+}
+
+TEST(StateMemory, ReceivesGradientsInTheTypeOfTheirSumOnAGpu) {
+  Setting setting = setting_of(2, 2, Numbers::bf16);
+  const auto received = [&] {
+    int64_t bytes = 0;
+    for (const auto& unit : unit_memory(setting)) bytes += unit.received;
+    return bytes;
+  };
+  EXPECT_EQ(received(), kElements * 2 + kElements / 2 * 4);
+  setting.on_cpu = false;
+  EXPECT_EQ(received(), kElements * 4 + kElements / 2 * 4);
+  setting.bf16 = false;  // as they are
+  EXPECT_EQ(received(), kElements / 2 * 4);
+}
+
 TEST(StateMemory, LiesWhereItIsPut) {
   constexpr int64_t kPart = kElements / 2;
   Setting setting = setting_of(3, 2, Numbers::bf16);

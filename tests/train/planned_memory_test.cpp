@@ -24,6 +24,7 @@ using plan::Part;
 struct Shape {
   const char* type;
   int64_t hidden, inner, layers, heads, kv_heads, vocabulary, window;
+  bool tied = false;
 };
 
 struct Case {
@@ -44,7 +45,7 @@ model::Config config_of(const Shape& shape) {
               {"num_attention_heads", shape.heads},
               {"num_key_value_heads", shape.kv_heads},
               {"head_dim", shape.hidden / shape.heads},
-              {"tie_word_embeddings", false}};
+              {"tie_word_embeddings", shape.tied}};
   if (shape.window > 0) source["sliding_window"] = shape.window;
   return model::parse_config(source);
 }
@@ -125,7 +126,9 @@ std::string describe(const Case& c, const plan::MemoryPlan& plan) {
 
 constexpr Shape kLlama{"llama", 64, 160, 4, 4, 4, 256, 0}, kGrouped{"llama", 64, 160, 4, 8, 2, 256, 0},
     kWindow{"mistral", 64, 160, 4, 4, 2, 256, 64}, kNormed{"qwen3", 64, 160, 4, 4, 2, 256, 0},
-    kWide{"llama", 64, 160, 2, 4, 2, 4096, 0}, kDeep{"mistral", 64, 160, 8, 4, 2, 256, 64};
+    kWide{"llama", 64, 160, 2, 4, 2, 4096, 0}, kUneven{"mistral", 80, 160, 4, 10, 5, 256, 64},
+    kVocabulary{"llama", 64, 160, 2, 4, 2, 30000, 0}, kTied{"llama", 64, 160, 2, 4, 2, 30000, 0, true},
+    kDeep{"mistral", 64, 160, 8, 4, 2, 256, 64};
 
 TEST(PlannedMemory, IsWhatAStepTakes) {
   using enum Recompute;
@@ -147,6 +150,13 @@ TEST(PlannedMemory, IsWhatAStepTakes) {
       {kWindow, 4096, 1, 1, 1, 3, nothing, true, 0},
       {kWindow, 4096, 2, 2, 1, 3, layer, false, 1},
       {kWindow, 4096, 2, 2, 1, 3, all_but_attention, false, {}, /*loss_tiles=*/1},
+      {kUneven, 6000, 3, 3, 1, 3, layer},  // rank 0 has 3 query heads of 2 key heads
+      {kUneven, 6000, 3, 3, 1, 3, nothing},
+      {kUneven, 3000, 3, 3, 2, 3, all_but_attention, true},
+      {kVocabulary, 64, 2, 2, 1, 1, layer},  // the embedding's gradient is the most there is
+      {kVocabulary, 64, 1, 1, 1, 3, layer},
+      {kTied, 64, 2, 2, 1, 1, layer},
+      {kTied, 64, 1, 1, 1, 0, layer},
       {kDeep, 4096, 2, 2, 1, 3, layer, false, {}, {}, /*on_disk=*/true},
       {kDeep, 4096, 2, 2, 1, 3, all_but_attention, false, {}, {}, true},
       {kDeep, 4096, 1, 1, 1, 3, all_but_attention, true, {}, {}, true},

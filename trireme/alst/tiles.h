@@ -35,11 +35,16 @@ inline int64_t automatic_mlp_tiles(int64_t tokens, int64_t hidden_size) {
   return std::max<int64_t>(1, (tokens + hidden_size - 1) / hidden_size);
 }
 
-/// Tiles of a loss such that one tile's logits take about 16 MiB in fp32, but a tile has at least 128 tokens:
-/// with fewer the matrix products run below their rate.
-inline int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary) {
+/// Tokens of a tile of a loss such that its logits take about 16 MiB in fp32, but at least 128: with fewer
+/// the matrix products run below their rate.
+inline int64_t automatic_loss_rows(int64_t vocabulary) {
   constexpr int64_t kTileBytes = 16 << 20, kLeastTokens = 128;
-  const int64_t rows = std::max(kLeastTokens, kTileBytes / (4 * std::max<int64_t>(1, vocabulary)));
+  return std::max(kLeastTokens, kTileBytes / (4 * std::max<int64_t>(1, vocabulary)));
+}
+
+/// Tiles of a loss that have so many tokens at most.
+inline int64_t automatic_loss_tiles(int64_t tokens, int64_t vocabulary) {
+  const int64_t rows = automatic_loss_rows(vocabulary);
   return std::max<int64_t>(1, (tokens + rows - 1) / rows);
 }
 

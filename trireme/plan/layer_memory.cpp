@@ -7,6 +7,12 @@
 
 namespace trireme::plan {
 
+namespace {
+
+int64_t rows_of(int64_t tokens, int64_t tiles) { return tiles == 0 ? 0 : (tokens + tiles - 1) / tiles; }
+
+}  // namespace
+
 LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpointed)
     : checkpointed_(checkpointed),
       keeps_attention_(checkpointed && setting.recompute == model::Recompute::all_but_attention),
@@ -22,12 +28,16 @@ LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpoint
   const int64_t N = setting.tokens(), D = config.head_size, P = setting.sequence_ranks,
                 all = setting.batch * setting.slice() * P;
   const sp::HeadLayout layout(config.heads, config.kv_heads, P);
-  int64_t queries = 0, mine = 0, everywhere = 0;
+  int64_t queries = 0, keys = 0, mine = 0, spread = 0, everywhere = 0;
   for (size_t rank = 0; rank < size_t(P); ++rank) {
-    const int64_t h = layout.queries()[rank].count, both = h + 2 * layout.keys()[rank].count;
-    queries = std::max(queries, h);
-    mine = std::max(mine, both);
-    everywhere += both;
+    const int64_t h = layout.queries()[rank].count, k = layout.keys()[rank].count,
+                  again = layout.key_of_query(int64_t(rank)).empty() ? 0 : 2 * h;
+    everywhere += h + 2 * k;
+    if (h + 2 * k + again <= mine + spread) continue;
+    queries = h;
+    keys = again > 0 ? h : k;
+    mine = h + 2 * k;
+    spread = again;
   }
   wide_ = 4;
   hidden_ = N * E_ * element_;
@@ -35,6 +45,7 @@ LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpoint
   sent_ = N * everywhere * D * element_;
   heads_packed_ = all * mine * D * element_;
   heads_output_ = all * queries * D * element_;
+  spread_ = all * spread * D * element_;
   output_ = N * Q_ * element_;
   logsumexp_ = all * queries * wide_;
   deltas_ = (N * config.heads + all * queries) * wide_;
@@ -48,20 +59,24 @@ LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpoint
     if (element_ < wide_) scratch_ += 2 * heads_output_;
   }
   // Tiles that share keys add up their gradients in fp32.
-  int64_t keys = 0;
-  for (const auto& range : layout.keys()) keys = std::max(keys, range.count);
   if (by_tiles_ && element_ < wide_) key_sums_ = 2 * all * keys * D * wide_;
   tiles_ = setting.mlp_tiles.value_or(alst::automatic_mlp_tiles(N, E_));
   if (checkpointed_) tiles_ = std::max<int64_t>(1, tiles_);
-  tile_rows_ = tiles_ == 0 ? 0 : (N + tiles_ - 1) / tiles_;
+  // Automatic tiles are as long as they may get, so that a longer sequence never takes less.
+  tile_rows_ = setting.mlp_tiles ? rows_of(N, tiles_) : std::min(N, E_);
 }
 
 // What attention and its projections save, the layer's input aside: one number a token of the norm, q, k and
-// v where the heads are, the output, the log-sum-exp; before the heads' own norms also what these read.
+// v where the heads are, the output, the log-sum-exp; before the heads' own norms also what these read; keys
+// and values again where each query head has its own.
 int64_t LayerMemory::attention_kept() const {
   const int64_t heads = exchanges_ ? heads_packed_ : packed_;
   const int64_t before_norms = normed_heads_ ? packed_ : 0;
-  return inverse_ + heads + before_norms + output_ + logsumexp_;
+  return inverse_ + heads + spread_ + before_norms + output_ + logsumexp_;
+}
+
+std::vector<int64_t> LayerMemory::kept_besides() const {
+  return keeps_attention_ ? std::vector<int64_t>{output_, logsumexp_} : std::vector<int64_t>{};
 }
 
 int64_t LayerMemory::kept() const {
@@ -74,7 +89,7 @@ int64_t LayerMemory::mlp_kept() const { return hidden_ + (tiles_ > 0 ? 0 : inver
 
 // gate and up, and the activation or the norm's output, of one tile.
 int64_t LayerMemory::mlp_tile_forward() const {
-  const int64_t rows = tile_rows_ > 0 ? tile_rows_ : inner_ / (I_ * element_);
+  const int64_t rows = tiles_ > 0 ? tile_rows_ : hidden_ / (E_ * element_);
   return rows * element_ * (2 * I_ + std::max(I_, E_)) + rows * wide_;
 }
 
@@ -90,7 +105,7 @@ int64_t LayerMemory::forward() const {
   int64_t most = hidden_ + packed_;
   if (exchanges_) {
     most = std::max(most, packed_ + heads_packed_ + (batched_ ? heads_packed_ : sent_));
-    most = std::max(most, packed_ + heads_packed_ + heads_output_ + logsumexp_ + 2 * output_);
+    most = std::max(most, packed_ + heads_packed_ + spread_ + heads_output_ + logsumexp_ + 2 * output_);
   } else {
     most = std::max(most, packed_ + output_ + logsumexp_ + hidden_);
   }
@@ -105,7 +120,7 @@ int64_t LayerMemory::replay() const {
   if (exchanges_) {
     most = std::max(most, packed_ + heads_packed_ + (batched_ ? heads_packed_ : sent_));
     if (!keeps_attention_)
-      most = std::max(most, packed_ + heads_packed_ + heads_output_ + logsumexp_ + 2 * output_);
+      most = std::max(most, packed_ + heads_packed_ + spread_ + heads_output_ + logsumexp_ + 2 * output_);
   } else {
     most = std::max(most, packed_ + attends + hidden_);
   }
@@ -123,14 +138,18 @@ int64_t LayerMemory::mlp_backward() const {
 // The residual's gradient, the output's here and where the heads are, those of q, k and v, and the stand-in
 // for the output in one piece where there are no tiles.
 int64_t LayerMemory::attention_backward() const {
-  int64_t most = hidden_ + output_ + (exchanges_ ? heads_output_ + deltas_ + heads_packed_ : packed_);
+  const int64_t gradients = spread_ > 0 ? heads_output_ + spread_ : heads_packed_;
+  int64_t most = hidden_ + output_ + (exchanges_ ? heads_output_ + deltas_ + gradients : packed_);
   if (exchanges_ && !by_tiles_) most += heads_output_;
   return most + scratch_ + key_sums_;
 }
 
-// q, k and v's gradients where the heads are, as they arrive, and side by side.
+// q, k and v's gradients where the heads are, as they arrive, and side by side. Where each query head had its
+// own keys: their gradients beside those of the keys, and what is sent.
 int64_t LayerMemory::exchange_backward() const {
-  return hidden_ + (exchanges_ ? heads_packed_ + sent_ + packed_ : 2 * packed_);
+  if (!exchanges_) return hidden_ + 2 * packed_;
+  const int64_t before = spread_ > 0 ? heads_packed_ + spread_ + heads_packed_ : heads_packed_;
+  return hidden_ + before + sent_ + (spread_ > 0 ? 0 : packed_);
 }
 
 int64_t LayerMemory::norm_backward() const { return 3 * hidden_ + packed_; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trireme/plan/setting.h"
 
@@ -21,6 +22,8 @@ class LayerMemory {
   int64_t input() const { return hidden_; }
   /// Kept besides.
   int64_t kept() const;
+  /// Of a checkpoint, tensor by tensor.
+  std::vector<int64_t> kept_besides() const;
   /// Most bytes that the forward pass holds beyond its input, what it keeps included.
   int64_t forward() const;
   /// Most bytes that the backward pass holds beyond what the forward pass kept.
@@ -40,7 +43,7 @@ class LayerMemory {
   int64_t norm_backward() const;
 
   bool checkpointed_, keeps_attention_, exchanges_, by_tiles_, batched_, normed_heads_;
-  int64_t wide_, hidden_, packed_, sent_, heads_packed_, heads_output_, output_, logsumexp_, deltas_,
+  int64_t wide_, hidden_, packed_, sent_, heads_packed_, heads_output_, spread_, output_, logsumexp_, deltas_,
       inverse_, inner_, tiles_, tile_rows_;
   int64_t scratch_ = 0, key_sums_ = 0;
   int64_t element_, E_, I_, Q_;

@@ -10,6 +10,10 @@ LongestSequence longest_sequence(const Setting& setting, const Machine& machine)
   const int64_t multiple = setting.sequence_ranks;
   LongestSequence longest;
   longest.tokens = longest_sequence(setting, machine.device_share(), machine.host_share(), multiple);
+  if (longest.tokens + multiple > kMostTokens / setting.batch / setting.micro_batches) {
+    longest.limit = Limit::none;
+    return longest;
+  }
   Setting next = setting;
   next.sequence = longest.tokens + multiple;
   const bool device_is_short = plan_memory(next).device.total() > machine.device_share();

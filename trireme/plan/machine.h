@@ -25,11 +25,11 @@ struct Machine {
 /// `plan` as plan_memory gives it: what the process holds before the run is in `machine.taken`.
 bool fits(const MemoryPlan& plan, const Machine& machine);
 
-enum class Limit { device, host };
+enum class Limit { device, host, none };
 
 struct LongestSequence {
   int64_t tokens = 0;           ///< a multiple of the ranks that share a sequence; 0: none
-  Limit limit = Limit::device;  ///< what the next longer one has too little of
+  Limit limit = Limit::device;  ///< what the next longer one has too little of; none: `kMostTokens` fit
 };
 
 LongestSequence longest_sequence(const Setting& setting, const Machine& machine);

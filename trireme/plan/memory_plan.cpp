@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "trireme/alst/tiles.h"
+#include "trireme/core/check.h"
 #include "trireme/plan/layer_memory.h"
 #include "trireme/plan/state_memory.h"
 
@@ -40,6 +42,9 @@ class Planner {
     consider("forward", forward(last));
     consider("loss", loss());
     for (int64_t layer = last; layer >= 0; --layer) consider("backward", backward(layer));
+    consider("backward", embedding_backward());
+    consider("reduction", reduction());
+    best_.disk = base_.disk + activations_on_disk();
     return best_;
   }
 
@@ -61,10 +66,15 @@ class Planner {
     const int64_t layers = s_.overlap_reductions && s_.ranks > 1 ? 2 : 1;
     base_.device[Part::communication] = head().collected + layers * units_[1].collected;
     if (s_.parameters_on == Residence::disk) {
-      int64_t shards = 0;
-      for (const auto& unit : units_) shards += unit.parameters.disk;
+      // Shards that are read ahead, and those of gathers that are under way.
+      int64_t shards = 0, largest = 0;
+      for (const auto& unit : units_) {
+        shards += unit.parameters.disk;
+        largest = std::max(largest, unit.gathered_elements);
+      }
       const int64_t stored = s_.stored_fp32 ? kWide : s_.element_bytes();
-      memory_of_host()[Part::communication] += std::min(shards, s_.read_ahead * stored);
+      const int64_t gathering = s_.prefetch > 0 ? (s_.prefetch + largest) / s_.ranks : 0;
+      memory_of_host()[Part::communication] += std::min(shards, (s_.read_ahead + gathering) * stored);
     }
     if (s_.optimizer_on == Residence::disk)
       memory_of_host()[Part::communication] += s_.optimizer_buffers * kWide;
@@ -86,14 +96,20 @@ class Planner {
     int64_t checkpoints_above = 0;
     for (int64_t layer = last; layer >= 0; --layer) {
       const auto& memory = layers_[size_t(layer)];
-      int64_t stays = memory.input() + memory.kept(), leaves = 0;
-      if (checkpointed_[size_t(layer)] && moves_away() && checkpoints_above++ >= there) {
-        leaves = place.inputs_only ? memory.input() : stays;
-        stays -= leaves;
-      }
-      plan.device[Part::activations] += stays;
+      int64_t leaves = 0;
+      if (checkpointed_[size_t(layer)] && moves_away() && checkpoints_above++ >= there)
+        leaves = moved(memory);
+      plan.device[Part::activations] += memory.input() + memory.kept() - leaves;
       if (place.on == Residence::host) plan.host[Part::activations] += leaves;
     }
+  }
+  // What leaves of a checkpoint.
+  int64_t moved(const LayerMemory& memory) const {
+    const auto if_large = [&](int64_t bytes) { return bytes >= s_.activations.min_bytes ? bytes : 0; };
+    int64_t bytes = if_large(memory.input());
+    if (s_.activations.inputs_only) return bytes;
+    for (const int64_t tensor : memory.kept_besides()) bytes += if_large(tensor);
+    return bytes;
   }
   bool moves_away() const {
     return s_.activations.on == Residence::disk || (s_.activations.on == Residence::host && !s_.on_cpu);
@@ -115,8 +131,9 @@ class Planner {
     const int64_t N = s_.tokens(), E = s_.config.hidden_size, V = s_.config.vocabulary_size,
                   element = s_.element_bytes();
     add_kept(s_.config.layers - 1, s_.activations.keep_last + s_.activations.leaving_at_once, plan);
-    const int64_t tiles = std::min(N, s_.loss_tiles.value_or(alst::automatic_loss_tiles(N, V)));
-    const int64_t rows = (N + tiles - 1) / std::max<int64_t>(1, tiles);
+    // Automatic tiles are as long as they may get, so that a longer sequence never takes less.
+    int64_t rows = std::min(N, alst::automatic_loss_rows(V));
+    if (s_.loss_tiles) rows = (N + *s_.loss_tiles - 1) / std::max<int64_t>(1, *s_.loss_tiles);
     plan.device[Part::working_set] = 2 * N * E * element;
     plan.device[Part::logits] =
         N * E * element + rows * V * element + V * E * kWide + (element < kWide ? V * E * element : 0);
@@ -134,9 +151,37 @@ class Planner {
     plan.device[Part::working_set] = memory.backward();
     for (size_t above = size_t(layer) + 1; above < units_.size(); ++above)
       plan.device[Part::gradients] += units_[above].whole_gradient;
-    // What was before is being reduced.
+    // What was before is being reduced; a tied head waits for the embedding.
     const auto& before = layer == last ? head() : units_[size_t(layer) + 2];
-    if (s_.overlap_reductions && s_.ranks > 1) plan.device[Part::communication] += before.received;
+    const bool waits = layer == last && s_.config.tied_embeddings;
+    if (s_.overlap_reductions && s_.ranks > 1 && !waits) plan.device[Part::communication] += before.received;
+    return plan;
+  }
+
+  // The gradient of the first layer's input, and the embedding's, of a row for each token there could be: a
+  // tied head's waits for it, and then it is collected. Nothing is gathered any more.
+  MemoryPlan embedding_backward() const {
+    MemoryPlan plan = base_;
+    const int64_t N = s_.tokens(), E = s_.config.hidden_size, V = s_.config.vocabulary_size,
+                  dense = V * E * s_.element_bytes(), collected = units_.front().whole_gradient;
+    plan.device[Part::gathered] = 0;
+    plan.device[Part::working_set] = N * E * s_.element_bytes() + dense +
+                                     (s_.config.tied_embeddings ? std::max(dense, collected) : collected);
+    for (size_t above = 1; above < units_.size(); ++above)
+      plan.device[Part::gradients] += units_[above].whole_gradient;
+    return plan;
+  }
+
+  // Under stage 1, unit by unit, once all gradients are there: what arrives, and its sum.
+  MemoryPlan reduction() const {
+    MemoryPlan plan = base_;
+    plan.device[Part::gathered] = 0;
+    int64_t largest = 0;
+    for (const auto& unit : units_) {
+      plan.device[Part::gradients] += unit.whole_gradient;
+      largest = std::max(largest, unit.whole_gradient);
+    }
+    if (s_.ranks > 1) plan.device[Part::communication] += (s_.on_cpu ? largest : 0) + largest / s_.ranks;
     return plan;
   }
 
@@ -149,15 +194,14 @@ class Planner {
     } else if (plan.host.total() > best_.host.total()) {
       best_.host = plan.host;
     }
-    best_.disk = base_.disk + activations_on_disk();
   }
 
   int64_t activations_on_disk() const {
     if (s_.activations.on != Residence::disk) return 0;
-    int64_t bytes = 0;
-    for (size_t layer = 0; layer < layers_.size(); ++layer)
-      if (checkpointed_[layer])
-        bytes += layers_[layer].input() + (s_.activations.inputs_only ? 0 : layers_[layer].kept());
+    int64_t bytes = 0, newer = 0;
+    for (int64_t layer = s_.config.layers - 1; layer >= 0; --layer)
+      if (checkpointed_[size_t(layer)] && newer++ >= s_.activations.keep_last)
+        bytes += moved(layers_[size_t(layer)]);
     return bytes;
   }
 
@@ -179,17 +223,26 @@ std::string_view name_of(Part part) {
 
 int64_t Amount::total() const { return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0}); }
 
-MemoryPlan plan_memory(const Setting& setting) { return Planner(setting).plan(); }
+MemoryPlan plan_memory(const Setting& setting) {
+  core::check_value(
+      setting.sequence <= kMostTokens / setting.batch / setting.micro_batches,
+      "[plan] an optimizer step must have at most ", kMostTokens, " tokens of a rank's sequences; got ",
+      setting.micro_batches, " micro-batches of ", setting.batch, " rows of ", setting.sequence,
+      " tokens; lower gradient_accumulation_steps, train_micro_batch_size_per_gpu or the sequence");
+  return Planner(setting).plan();
+}
 
 int64_t longest_sequence(Setting setting, int64_t device_bytes, int64_t host_bytes, int64_t multiple) {
+  const int64_t most = kMostTokens / setting.batch / setting.micro_batches / multiple;
   const auto fits = [&](int64_t count) {
     setting.sequence = count * multiple;
     const MemoryPlan plan = plan_memory(setting);
     return plan.device.total() <= device_bytes && plan.host.total() <= host_bytes;
   };
-  if (!fits(1)) return 0;
-  int64_t good = 1, bad = 2;
-  while (bad < (int64_t{1} << 40) / multiple && fits(bad)) good = std::exchange(bad, 2 * bad);
+  if (most < 1 || !fits(1)) return 0;
+  if (fits(most)) return most * multiple;
+  int64_t good = 1, bad = std::min<int64_t>(2, most);
+  while (fits(bad)) good = std::exchange(bad, std::min(2 * bad, most));
   while (bad - good > 1) {
     const int64_t middle = good + (bad - good) / 2;
     (fits(middle) ? good : bad) = middle;

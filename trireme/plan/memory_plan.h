@@ -41,15 +41,19 @@ struct MemoryPlan {
   Amount device;            ///< on a CPU: the process's memory
   Amount host;              ///< of what a GPU's rank keeps there
   int64_t disk = 0;         ///< bytes of scratch files
-  std::string_view moment;  ///< "loss", "backward" or "forward"
+  std::string_view moment;  ///< "forward", "loss", "backward" or "reduction"
 };
 
+/// Tokens of a rank's rows in an optimizer step that are planned at most: no sum of bytes overflows.
+inline constexpr int64_t kMostTokens = int64_t{1} << 36;
+
 /// The sum of what tensors take. Allocators add to that: a little by rounding, more where memory is in
-/// pieces.
+/// pieces. Takes a reduction to have ended when the next layer's begins: over links that are slower than the
+/// computation more gradients are on their way. ValueError beyond `kMostTokens`.
 MemoryPlan plan_memory(const Setting& setting);
 
 /// The longest sequence of which plan_memory takes no more than so much, `base` included, in steps of
-/// `multiple` tokens; 0: none.
+/// `multiple` tokens; 0: none. At most what `kMostTokens` allows.
 int64_t longest_sequence(Setting setting, int64_t device_bytes, int64_t host_bytes, int64_t multiple);
 
 }  // namespace trireme::plan

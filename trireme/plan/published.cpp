@@ -64,19 +64,22 @@ PublishedModel model_of(std::string_view name, std::string_view shape, int64_t l
 }  // namespace
 
 std::vector<PublishedSequence> published_sequences() {
-  return {sequence_on(
-              1, 500'000,
-              "the recipe remarks that 555 000 tokens end in an illegal memory access of a Triton kernel, "
-              "not in a lack of memory; [tokens, 4096] reaches 2^31 elements, the limit of 32-bit indices, "
-              "at 524 288 tokens a rank. The plan knows no such limit"),
-          sequence_on(
-              8, 3'700'000,
-              "462 500 tokens a rank, the recipe's 3 800 000 are 475 000: below the same 2^31 elements. "
-              "Nor is it the host's memory, of which checkpoints of 2 x 4096 x 32 bytes a token take half"),
-          sequence_on(
-              32, 15'000'000,
-              "468 750 tokens a rank, below the same limit. The plan's own gain a GPU is smaller than on 8: "
-              "each of 8 key/value heads goes to 4 ranks, so that q, k and v take twice as much")};
+  return {
+      sequence_on(
+          1, 500'000,
+          "the recipe remarks that 555 000 tokens end in an illegal memory access of a Triton kernel, not "
+          "in a lack of memory; perhaps since [tokens, 4096] reaches 2^31 elements, the limit of 32-bit "
+          "indices, at 524 288 tokens. The plan knows no such limit"),
+      sequence_on(
+          8, 3'700'000,
+          "the sources do not say what ends it (the recipe's own length is 3 800 000). What the plan has "
+          "at the published length leaves room on the device and on the host, so that it was no lack of "
+          "memory that the plan knows of"),
+      sequence_on(
+          32, 15'000'000,
+          "as with 8 GPUs; the recipe's own length is 15 500 000, with the remark to try again on a later "
+          "PyTorch. The plan's own gain a GPU is smaller than on 8: each of 8 key/value heads goes to 4 "
+          "ranks, so that q, k and v take twice as much")};
 }
 
 std::vector<PublishedModel> published_models() {

@@ -15,6 +15,7 @@ namespace trireme::plan {
 struct ActivationPlace {
   core::Residence on = core::Residence::device;
   bool inputs_only = false;
+  int64_t min_bytes = 1024;
   int64_t leaving_at_once = 2;
   int64_t keep_last = 1;
 };

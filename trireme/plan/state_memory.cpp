@@ -31,18 +31,25 @@ class UnitCounter {
     if (!trainable) return;
     if (!is_own_master(stored, values_on)) unit_.optimizer.add(s_.optimizer_on, s_.on_cpu, range * kWide);
     unit_.optimizer.add(s_.optimizer_on, s_.on_cpu, 2 * range * kWide);
-    if (s_.stage == 1 && s_.optimizer_on != Residence::disk)
-      unit_.whole_gradient += all * kWide;
-    else
+    // Under stage 1 the reduced gradient takes the place of the whole one, where that is.
+    if (s_.stage == 1) unit_.whole_gradient += all * kWide;
+    if (s_.stage != 1 || !at_hand(s_.optimizer_on))
       unit_.gradients.add(s_.optimizer_on, s_.on_cpu, range * kWide);
     if (s_.stage < 2) return;
     unit_.collected += all * element;
-    unit_.received += (s_.ranks > 1 ? all * element : 0) + shard * kWide;
+    if (s_.ranks > 1) unit_.received += all * on_the_way(element);
+    unit_.received += shard * kWide;
   }
 
   const UnitMemory& unit() const { return unit_; }
 
  private:
+  // Bytes of an element beside the collected one: a CPU receives it from all ranks before it sums, a GPU sums
+  // on the way, in fp32.
+  int64_t on_the_way(int64_t element) const {
+    if (s_.on_cpu) return element;
+    return element < kWide ? kWide : 0;
+  }
   bool at_hand(Residence where) const {
     return where == Residence::device || (s_.on_cpu && where == Residence::host);
   }

@@ -33,6 +33,7 @@ plan::Setting plan_setting(const Options& options, const model::Config& config, 
           .loss_tiles = options.tiling.loss_count(),
           .activations = {.on = offload.device,
                           .inputs_only = offload.inputs_only,
+                          .min_bytes = offload.min_offload_bytes,
                           .leaving_at_once = offload.max_fwd_stash_count,
                           .keep_last = offload.keep_last_count}};
 }
