@@ -36,8 +36,10 @@ std::optional<int64_t> parse_memory(std::string_view text) {
 }
 
 std::string fault_of_memory(const std::string& text) {
-  return parse_memory(text) ? ""
-                            : "must be a number of bytes with its unit, such as 8GiB or 512MiB; got " + text;
+  return parse_memory(text)
+             ? ""
+             : "must be a number of bytes, fewer than 2^60, with its unit, such as 8GiB or 512MiB; got " +
+                   text;
 }
 
 }  // namespace trireme::cli

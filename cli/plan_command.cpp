@@ -175,6 +175,11 @@ void print_longest(std::ostream& out, const Planned& planned) {
         << (planned.setting.on_cpu ? " of memory a rank\n" : " of a device\n");
 }
 
+std::string_view limit_name(plan::Limit limit) {
+  if (limit == plan::Limit::none) return "nothing";
+  return limit == plan::Limit::host ? "host" : "device";
+}
+
 std::string place_of(std::string_view moment) {
   if (moment == "loss") return "in the loss";
   if (moment == "reduction") return "as gradients are reduced";
@@ -214,7 +219,10 @@ int plan_run(Arguments arguments) {
   }
   nlohmann::ordered_json json{{"ranks", arguments.run.ranks}, {"sequence_length", result.setting.sequence}};
   json.update(to_json(result.memory));
-  if (result.longest) json["longest_sequence"] = result.longest->tokens;
+  if (result.longest) {
+    json["longest_sequence"] = result.longest->tokens;
+    json["limited_by"] = limit_name(result.longest->limit);
+  }
   std::cout << json.dump(2) << std::endl;
   return kSuccess;
 }

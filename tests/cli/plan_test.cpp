@@ -85,6 +85,8 @@ TEST(Plan, FindsTheLongestSequence) {
   const json given = plan({"--memory", "80GiB", "--sequence", "65536"});
   EXPECT_EQ(given.at("sequence_length"), 65536);
   EXPECT_EQ(given.at("longest_sequence"), by_device);
+  EXPECT_EQ(given.at("limited_by"), "device");
+  EXPECT_EQ(limited.at("limited_by"), "host");
   EXPECT_THAT(planned({run, "--memory", "1MiB"}),
               HasSubstr("\nlongest    none: a sequence of 1 token takes more than "));
   EXPECT_THAT(planned({run, "--memory", "1GiB"}), HasSubstr(" of memory a rank\n"));
@@ -135,7 +137,7 @@ TEST(Plan, RefusesWrongArguments) {
       refusal({run, "--ranks", "3", "--set", "sequence_parallel_size=2"}),
       StartsWith("error: [options] the number of ranks must be a multiple of sequence_parallel_size"));
   EXPECT_THAT(refusal({run, "--memory", "80"}),
-              StartsWith("error: [cli] --memory must be a number of bytes with its unit"));
+              StartsWith("error: [cli] --memory must be a number of bytes, fewer than 2^60, "));
   EXPECT_THAT(refusal({run, "--host-memory", "8GiB"}),
               StartsWith("error: [cli] --host-memory must be given with --memory"));
   EXPECT_THAT(refusal({run, "--memory", "8GiB", "--host-memory", "8GiB"}),

@@ -76,9 +76,9 @@ TEST(Tune, RefusesWrongArguments) {
     return program.err();
   };
   for (const char* memory : {"8", "GiB", "8 parsecs", "-1GiB", "0B", "nanGiB"})
-    EXPECT_THAT(refusal({"--memory", memory}),
-                StartsWith("error: [cli] --memory must be a number of bytes with its unit, such as 8GiB or "
-                           "512MiB; got "));
+    EXPECT_THAT(refusal({"--memory", memory}), StartsWith("error: [cli] --memory must be a number of bytes, "
+                                                          "fewer than 2^60, with its unit, such as 8GiB or "
+                                                          "512MiB; got "));
   EXPECT_THAT(refusal({"--steps", "1"}),
               StartsWith("error: [cli] --steps must be an integer of at least 2; got 1; see"));
   EXPECT_THAT(refusal({"--nvme-path", "/nowhere"}),

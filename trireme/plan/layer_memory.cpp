@@ -39,7 +39,6 @@ LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpoint
     mine = h + 2 * k;
     spread = again;
   }
-  wide_ = 4;
   hidden_ = N * E_ * element_;
   packed_ = N * (config.heads + 2 * config.kv_heads) * D * element_;
   sent_ = N * everywhere * D * element_;
@@ -47,19 +46,19 @@ LayerMemory::LayerMemory(const Setting& setting, int64_t window, bool checkpoint
   heads_output_ = all * queries * D * element_;
   spread_ = all * spread * D * element_;
   output_ = N * Q_ * element_;
-  logsumexp_ = all * queries * wide_;
-  deltas_ = (N * config.heads + all * queries) * wide_;
-  inverse_ = N * wide_;
+  logsumexp_ = all * queries * kWide;
+  deltas_ = (N * config.heads + all * queries) * kWide;
+  inverse_ = N * kWide;
   inner_ = N * I_ * element_;
   // ATen's kernel has a tile of scores a thread, in the type of the operands, too, where that is not fp32.
   constexpr int64_t kScores = 256 * 512;
   if (setting.on_cpu && !by_tiles_) {
-    scratch_ = setting.threads * kScores * (wide_ + (element_ < wide_ ? element_ : 0));
+    scratch_ = setting.threads * kScores * (kWide + (element_ < kWide ? element_ : 0));
     // In bf16 it packs keys and values for the dot product, a copy of each for every query head.
-    if (element_ < wide_) scratch_ += 2 * heads_output_;
+    if (element_ < kWide) scratch_ += 2 * heads_output_;
   }
   // Tiles that share keys add up their gradients in fp32.
-  if (by_tiles_ && element_ < wide_) key_sums_ = 2 * all * keys * D * wide_;
+  if (by_tiles_ && element_ < kWide) key_sums_ = 2 * all * keys * D * kWide;
   tiles_ = setting.mlp_tiles.value_or(alst::automatic_mlp_tiles(N, E_));
   if (checkpointed_) tiles_ = std::max<int64_t>(1, tiles_);
   // Automatic tiles are as long as they may get, so that a longer sequence never takes less.
@@ -90,7 +89,7 @@ int64_t LayerMemory::mlp_kept() const { return hidden_ + (tiles_ > 0 ? 0 : inver
 // gate and up, and the activation or the norm's output, of one tile.
 int64_t LayerMemory::mlp_tile_forward() const {
   const int64_t rows = tiles_ > 0 ? tile_rows_ : hidden_ / (E_ * element_);
-  return rows * element_ * (2 * I_ + std::max(I_, E_)) + rows * wide_;
+  return rows * element_ * (2 * I_ + std::max(I_, E_)) + rows * kWide;
 }
 
 // Forward again with a graph, the gradients of activation, gate and up, norm and input.
@@ -127,7 +126,8 @@ int64_t LayerMemory::replay() const {
   return most + inverse_;
 }
 
-int64_t LayerMemory::parameter_gradients() const { return 3 * I_ * E_ * wide_; }
+// Of the MLP, as autograd forms them.
+int64_t LayerMemory::parameter_gradients() const { return 3 * I_ * E_ * kWide; }
 
 // The gradient in and out, the MLP's input; a tile, or the whole without tiles.
 int64_t LayerMemory::mlp_backward() const {

@@ -28,8 +28,6 @@ class LayerMemory {
   int64_t forward() const;
   /// Most bytes that the backward pass holds beyond what the forward pass kept.
   int64_t backward() const;
-  /// Of these, gradients of parameters as autograd forms them.
-  int64_t parameter_gradients() const;
 
  private:
   int64_t attention_kept() const;
@@ -37,13 +35,14 @@ class LayerMemory {
   int64_t replay() const;
   int64_t mlp_tile_forward() const;
   int64_t mlp_tile_backward() const;
+  int64_t parameter_gradients() const;
   int64_t mlp_backward() const;
   int64_t attention_backward() const;
   int64_t exchange_backward() const;
   int64_t norm_backward() const;
 
   bool checkpointed_, keeps_attention_, exchanges_, by_tiles_, batched_, normed_heads_;
-  int64_t wide_, hidden_, packed_, sent_, heads_packed_, heads_output_, spread_, output_, logsumexp_, deltas_,
+  int64_t hidden_, packed_, sent_, heads_packed_, heads_output_, spread_, output_, logsumexp_, deltas_,
       inverse_, inner_, tiles_, tile_rows_;
   int64_t scratch_ = 0, key_sums_ = 0;
   int64_t element_, E_, I_, Q_;

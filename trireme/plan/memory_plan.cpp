@@ -1,6 +1,7 @@
 #include "trireme/plan/memory_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -15,8 +16,6 @@ namespace {
 
 using core::Residence;
 
-constexpr int64_t kWide = 4;
-
 // On a CPU: LibTorch's code, kernels made for the processor and packed constants (a model of a few thousand
 // parameters takes 24 MiB, 36 in bf16, above what the process held before it), and pages that the allocator
 // has not returned yet.
@@ -28,9 +27,12 @@ int64_t first_use(const Setting& setting) {
 class Planner {
  public:
   explicit Planner(const Setting& setting) : s_(setting), units_(unit_memory(setting)) {
+    std::map<std::pair<int64_t, bool>, LayerMemory> kinds;
     for (int64_t layer = 0; layer < s_.config.layers; ++layer) {
+      const int64_t window = s_.config.windows[size_t(layer)];
       const bool checkpointed = s_.recompute != model::Recompute::nothing && layer % s_.recompute_every == 0;
-      layers_.emplace_back(s_, s_.config.windows[size_t(layer)], checkpointed);
+      const auto kind = kinds.try_emplace({window, checkpointed}, s_, window, checkpointed).first;
+      layers_.push_back(kind->second);
       checkpointed_.push_back(checkpointed);
     }
     add_states();
@@ -186,14 +188,13 @@ class Planner {
   }
 
   void consider(std::string_view moment, MemoryPlan plan) {
+    const Amount host =
+        std::max(best_.host, plan.host, [](auto& a, auto& b) { return a.total() < b.total(); });
     if (best_.moment.empty() || plan.device.total() > best_.device.total()) {
-      const Amount host = best_.host;
       best_ = std::move(plan);
       best_.moment = moment;
-      if (host.total() > best_.host.total()) best_.host = host;
-    } else if (plan.host.total() > best_.host.total()) {
-      best_.host = plan.host;
     }
+    best_.host = host;  // the host may have its own moment
   }
 
   int64_t activations_on_disk() const {

@@ -35,8 +35,9 @@ class Amount {
   std::array<int64_t, kParts> bytes_{};
 };
 
-/// On the rank that takes most, at the moment when it takes most. `base` is what the process grows by when it
-/// first computes; what it holds before that is the caller's to add.
+/// On the rank that takes most, at the moment when its device takes most, and its host, which may be another.
+/// `base` is what the process grows by when it first computes; what it holds before that is the caller's to
+/// add.
 struct MemoryPlan {
   Amount device;            ///< on a CPU: the process's memory
   Amount host;              ///< of what a GPU's rank keeps there

@@ -20,6 +20,8 @@ struct ActivationPlace {
   int64_t keep_last = 1;
 };
 
+inline constexpr int64_t kWide = 4;  ///< bytes of fp32
+
 struct Setting {
   model::Config config;
   model::TensorRules rules;
@@ -47,7 +49,7 @@ struct Setting {
   std::optional<int64_t> mlp_tiles, loss_tiles;  ///< as in model::ForwardOptions
   ActivationPlace activations;
 
-  int64_t element_bytes() const { return bf16 ? 2 : 4; }
+  int64_t element_bytes() const { return bf16 ? 2 : kWide; }
   int64_t slice() const { return (sequence + sequence_ranks - 1) / sequence_ranks; }  ///< s
   int64_t tokens() const { return batch * slice(); }                                  ///< N = B s
 };

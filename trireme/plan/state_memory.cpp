@@ -9,8 +9,6 @@ namespace {
 
 using core::Residence;
 
-constexpr int64_t kWide = 4;  // bytes of fp32
-
 class UnitCounter {
  public:
   explicit UnitCounter(const Setting& setting) : s_(setting) {}
