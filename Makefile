@@ -6,12 +6,14 @@ all: build
 
 build:            ## Set up (system packages, .venv) and build build/bin/trireme
 	@scripts/setup.sh
-	@scripts/build.sh
+	@TARGETS=bin/trireme scripts/build.sh
 
 demo: build       ## Train a small model on the Python standard library's own sources
 	@examples/demo/run.sh
 
-test: build       ## Build and run all tests
+test:             ## Set up, build everything and run all tests
+	@scripts/setup.sh
+	@scripts/build.sh
 	@scripts/test.sh
 
 sanitize:         ## The tests under AddressSanitizer and UndefinedBehaviorSanitizer

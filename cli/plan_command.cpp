@@ -180,6 +180,18 @@ std::string_view limit_name(plan::Limit limit) {
   return limit == plan::Limit::host ? "host" : "device";
 }
 
+/// What waits for the backward pass, and where.
+std::string kept_activations(const plan::Setting& setting) {
+  if (setting.recompute == model::Recompute::nothing) return "all activations";
+  std::string text = "layers' inputs";
+  if (setting.recompute == model::Recompute::all_but_attention) text += " and attention's outputs";
+  if (setting.recompute_every > 1)
+    text += core::concatenate(" of one layer in ", setting.recompute_every, ", everything of the others");
+  if (setting.activations.on == core::Residence::disk) return text + ", on a disk";
+  return text +
+         (setting.activations.on == core::Residence::host && !setting.on_cpu ? ", in the host's memory" : "");
+}
+
 std::string place_of(std::string_view moment) {
   if (moment == "loss") return "in the loss";
   if (moment == "reduction") return "as gradients are reduced";
@@ -192,8 +204,8 @@ void print(std::ostream& out, const Arguments& arguments, const Planned& planned
   out << "plan       " << arguments.model << (file.empty() || arguments.model.empty() ? "" : " as in ")
       << file << ": " << core::counted(setting.ranks, "rank") << (setting.on_cpu ? " on CPUs" : " on GPUs")
       << ", sequence parallel " << setting.sequence_ranks << ", " << setting.sequence
-      << " tokens a sequence, ZeRO stage " << setting.stage << "\npeak       " << place_of(memory.moment)
-      << ", of the rank that takes most\n\n";
+      << " tokens a sequence, ZeRO stage " << setting.stage << "\nkept       " << kept_activations(setting)
+      << "\npeak       " << place_of(memory.moment) << ", of the rank that takes most\n\n";
   std::vector<PartsColumn> columns{{setting.on_cpu ? "memory" : "device", memory.device}};
   if (!setting.on_cpu) columns.push_back({"host", memory.host});
   print_parts(out, columns);
@@ -273,8 +285,11 @@ void add_plan(CLI::App& program, Action& chosen) {
   CLI::App* command = program.add_subcommand("plan", "Say what a run takes of each rank's memory, by part");
   add_run_arguments(*command, arguments->run, "Ranks of the run");
   command
-      ->add_option("--model", arguments->model,
-                   "Plan this model in place of the file's, which may be left out: " + known_models())
+      ->add_option(
+          "--model", arguments->model,
+          "Plan this model, on GPUs unless --device says cpu, in place of the file's, which may be left out "
+          "(then in bf16, all ranks at one sequence, layers' inputs in the host's memory): " +
+              known_models())
       ->type_name("NAME");
   command->add_option("--sequence", arguments->sequence, "Tokens of a sequence, over all ranks that share it")
       ->check([](const std::string& text) { return fault_of_integer(text, 2, kLongest); })

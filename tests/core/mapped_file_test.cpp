@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <fstream>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -23,11 +26,34 @@ std::string text_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
+// Of this process.
+int64_t resident_bytes() {
+  int64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
 TEST(MappedFile, ShowsTheBytes) {
   const TemporaryDirectory directory;
   const MappedFile file(write_text(directory / "a", "hello"));
   EXPECT_EQ(file.size(), 5);
   EXPECT_EQ(text_of(file), "hello");
+}
+
+TEST(MappedFile, ForgetsWhatItShowsAllTheSame) {
+  constexpr size_t kSize = size_t{16} << 20;
+  const TemporaryDirectory directory;
+  std::string text(kSize, ' ');
+  for (size_t i = 0; i < kSize; ++i) text[i] = char('a' + i % 23);
+  const MappedFile file(write_text(directory / "a", text));
+  ASSERT_EQ(text_of(file), text);
+  const int64_t before = resident_bytes();
+  file.forget(file.bytes().subspan(100, kSize - 200));
+  EXPECT_LT(resident_bytes(), before - int64_t(kSize) * 9 / 10);
+  EXPECT_EQ(text_of(file), text);
+  file.forget(std::as_bytes(std::span(text)));  // not of this file
+  file.forget({});
+  EXPECT_EQ(text[kSize - 1], char('a' + (kSize - 1) % 23));
 }
 
 TEST(MappedFile, MovesWithItsBytes) {

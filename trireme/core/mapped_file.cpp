@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -46,6 +47,16 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::forget(std::span<const std::byte> part) const {
+  // Reading a page maps those around it that the system has in memory, too: up to so many bytes.
+  constexpr size_t kAround = size_t{64} << 10;
+  if (part.empty() || part.data() < bytes_.data() || part.data() >= bytes_.data() + bytes_.size()) return;
+  const size_t begin = size_t(part.data() - bytes_.data()) / kAround * kAround;
+  const size_t end = std::min(bytes_.size(), size_t(part.data() - bytes_.data()) + part.size() + kAround);
+  // Advice: nothing is lost where it is not taken.
+  static_cast<void>(::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}

@@ -22,6 +22,11 @@ class MappedFile {
 
   /// The whole file. Valid while this object, or the one it was moved into, lives.
   std::span<const std::byte> bytes() const { return bytes_; }
+
+  /// `part` of `bytes()`, all of which stays readable, is not needed soon: its pages, and neighbours, no
+  /// longer count as this process's memory. What is not of this file is left alone.
+  void forget(std::span<const std::byte> part) const;
+
   int64_t size() const { return static_cast<int64_t>(bytes_.size()); }
 
  private:

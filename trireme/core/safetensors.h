@@ -58,6 +58,9 @@ class SafetensorsFile {
   /// lives.
   std::span<const std::byte> bytes(const TensorEntry& entry) const;
 
+  /// `part` of `bytes` is not needed soon, see `MappedFile::forget`.
+  void forget(std::span<const std::byte> part) const { mapping_.forget(part); }
+
   /// All tensors, in the order of their bytes.
   const std::vector<TensorEntry>& entries() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }

@@ -44,6 +44,12 @@ bool make_direct(int descriptor) {
 
 }  // namespace
 
+bool can_hold_scratch_files(const std::filesystem::path& directory) {
+  const int descriptor = open_without_a_name(directory);
+  if (descriptor >= 0) ::close(descriptor);
+  return descriptor >= 0;
+}
+
 ScratchFile::ScratchFile(const std::filesystem::path& directory, bool direct)
     : descriptor_(open_without_a_name(directory)) {
   const int code = errno;

@@ -26,4 +26,7 @@ class ScratchFile {
   bool direct_;
 };
 
+/// Whether `directory` is one in which a scratch file can be made: makes one.
+bool can_hold_scratch_files(const std::filesystem::path& directory);
+
 }  // namespace trireme::core

@@ -113,7 +113,9 @@ void TokenFile::check_range(int64_t begin, size_t size) const {
 
 void TokenFile::read_tokens(int64_t begin, std::span<int64_t> out, int64_t vocabulary) const {
   check_range(begin, out.size());
-  const std::byte* from = file_.bytes(*tokens_).data() + begin * (core::dtype_bits(tokens_->dtype) / 8);
+  const size_t size = core::dtype_bits(tokens_->dtype) / 8;
+  const auto part = file_.bytes(*tokens_).subspan(size_t(begin) * size, out.size() * size);
+  const std::byte* from = part.data();
   int64_t bad = -1;
   switch (tokens_->dtype) {
     case DType::u16:
@@ -129,6 +131,7 @@ void TokenFile::read_tokens(int64_t begin, std::span<int64_t> out, int64_t vocab
       bad = widen<int64_t>(from, out, vocabulary);
       break;
   }
+  file_.forget(part);  // a corpus is larger than what a step takes
   if (bad >= 0)
     throw ValueError(concatenate("[data] tokens lie in the vocabulary of ", vocabulary, "; got ",
                                  out[static_cast<size_t>(bad)], " at position ", begin + bad, " of ", name(),
@@ -142,7 +145,9 @@ void TokenFile::read_loss_mask(int64_t begin, std::span<uint8_t> out) const {
     std::memset(out.data(), 1, out.size());
     return;
   }
-  std::memcpy(out.data(), file_.bytes(*loss_mask_).data() + begin, out.size());
+  const auto part = file_.bytes(*loss_mask_).subspan(size_t(begin), out.size());
+  std::memcpy(out.data(), part.data(), out.size());
+  file_.forget(part);
   for (size_t i = 0; i < out.size(); ++i)
     if (out[i] > 1)
       throw ValueError(concatenate("[data] loss_mask is 0 or 1; got ", int{out[i]}, " at position ",

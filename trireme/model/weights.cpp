@@ -74,6 +74,7 @@ Tensor read_elements(const WeightLocation& location, int64_t first, int64_t coun
   const auto size = size_t(values.element_size());
   const auto bytes = location.file->bytes(entry).subspan(size_t(first) * size, size_t(count) * size);
   std::memcpy(values.data_ptr(), bytes.data(), bytes.size());  // a file's tensors may lie unaligned
+  location.file->forget(bytes);
   return values;
 }
 

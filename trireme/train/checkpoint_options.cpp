@@ -1,8 +1,7 @@
 #include "trireme/train/checkpoint_options.h"
 
-#include <filesystem>
-
 #include "trireme/core/check.h"
+#include "trireme/core/scratch_file.h"
 #include "trireme/train/option_names.h"
 
 namespace trireme::train {
@@ -87,10 +86,10 @@ json checkpoint_options_to_json(const CheckpointOptions& checkpoint) {
 }
 
 void check_offload_path(const CheckpointOptions& checkpoint) {
-  std::error_code ignored;
   core::check_value(checkpoint.offload.device != Residence::disk ||
-                        std::filesystem::is_directory(checkpoint.offload.nvme_path, ignored),
-                    "[options] activation_checkpointing.offload.nvme_path must be a directory; got ",
+                        core::can_hold_scratch_files(checkpoint.offload.nvme_path),
+                    "[options] activation_checkpointing.offload.nvme_path must be a directory in which files "
+                    "can be made; got ",
                     checkpoint.offload.nvme_path, "; make it, on a disk with room for the activations");
 }
 

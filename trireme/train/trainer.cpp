@@ -203,8 +203,16 @@ std::string padding_note(double share) {
          "wastes less\n";
 }
 
+std::string offload_note(const Options& options, c10::Device device) {
+  if (!device.is_cpu() || options.checkpoint.offload.device != core::Residence::host) return "";
+  return "note       activation_checkpointing.offload to cpu moves nothing: the CPU computes, and what "
+         "checkpoints "
+         "keep is in its memory\n";
+}
+
 std::string describe(const Options& options, const comm::Environment& environment,
-                     const model::Decoder& decoder, Batches& batches, const comm::Mesh& mesh) {
+                     const model::Decoder& decoder, Batches& batches, const comm::Mesh& mesh,
+                     c10::Device device) {
   return core::concatenate(
       "model      ", model::architecture_name(decoder.config().architecture), ", ",
       format_count(double(parameter_count(decoder))), " parameters, ",
@@ -215,7 +223,8 @@ std::string describe(const Options& options, const comm::Environment& environmen
       " rows of ", options.data.sequence_length, " an epoch, ", std::lround(100 * batches.padding_share()),
       " % padding", "\nranks      ", mesh.world.size(), " (", environment.origin, "): sequence parallel ",
       mesh.sequence.size(), ", data parallel ", mesh.data.size(), ", ZeRO stage ", options.zero.stage,
-      "\noutput     ", options.output, "\n", padding_note(batches.padding_share()));
+      "\noutput     ", options.output, "\n", padding_note(batches.padding_share()),
+      offload_note(options, device));
 }
 
 // What rank 0 tells the user.
@@ -363,7 +372,8 @@ void train(const Options& options, const comm::Environment& environment, const s
   std::unique_ptr<Reporter> reporter;
   if (mesh.world.rank() == 0) {
     record_options(options, environment.world_size);
-    reporter = std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh));
+    reporter =
+        std::make_unique<Reporter>(options, describe(options, environment, decoder, batches, mesh, device));
   }
   here = {};
   take_steps(options, mesh, decoder, offload, engine, batches, device, expected, reporter.get());

@@ -1,8 +1,7 @@
 #include "trireme/train/zero_options.h"
 
-#include <filesystem>
-
 #include "trireme/core/check.h"
+#include "trireme/core/scratch_file.h"
 #include "trireme/train/option_names.h"
 
 namespace trireme::train {
@@ -117,11 +116,10 @@ json zero_options_to_json(const ZeroOptions& zero) {
 
 void check_offload_paths(const ZeroOptions& options) {
   const auto check = [](const OffloadOptions& offload, std::string_view name) {
-    std::error_code ignored;
-    core::check_value(
-        offload.device != Residence::disk || std::filesystem::is_directory(offload.nvme_path, ignored),
-        "[options] zero_optimization.", name, ".nvme_path must be a directory; got ", offload.nvme_path,
-        "; make it, on a disk with room for the states");
+    core::check_value(offload.device != Residence::disk || core::can_hold_scratch_files(offload.nvme_path),
+                      "[options] zero_optimization.", name,
+                      ".nvme_path must be a directory in which files can be made; got ", offload.nvme_path,
+                      "; make it, on a disk with room for the states");
   };
   check(options.parameters, "offload_param");
   check(options.optimizer, "offload_optimizer");
