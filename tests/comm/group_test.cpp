@@ -179,5 +179,10 @@ TEST(Group, TellsWhereRanksMakeOtherCollectivesIfAsked) {
       /*checks_order=*/true);
 }
 
+TEST(Group, MayBeLeftAtOnceByOneWhileOthersConnect) {
+  for (int round = 0; round < 30; ++round)
+    run_ranks(3, [](const Connection& connection) { EXPECT_EQ(world_of(connection).size(), 3); });
+}
+
 }  // namespace
 }  // namespace trireme::comm

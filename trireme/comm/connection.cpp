@@ -56,13 +56,13 @@ auto with_context(const std::string& what, const Connect& connect) {
   }
 }
 
-// Waits until all ranks of a group have come here. gloo's own wait for a missing rank has a limit of its own
-// and names nobody.
-void meet(c10d::Store& store, const std::vector<int64_t>& ranks, int64_t mine,
+// Waits until all ranks of a group have come to `place`. gloo's own wait for a missing rank has a limit of
+// its own and names nobody.
+void meet(c10d::Store& store, const std::string& place, const std::vector<int64_t>& ranks, int64_t mine,
           std::chrono::milliseconds timeout) {
   std::vector<std::string> keys;
-  for (int64_t rank : ranks) keys.push_back("here/" + std::to_string(rank));
-  store.set("here/" + std::to_string(mine), std::string("1"));
+  for (int64_t rank : ranks) keys.push_back(place + "/" + std::to_string(rank));
+  store.set(place + "/" + std::to_string(mine), std::string("1"));
   try {
     store.wait(keys, timeout);
   } catch (const std::exception&) {
@@ -126,11 +126,13 @@ Group Connection::group(const std::string& name, const std::vector<int64_t>& ran
     auto store = c10::make_intrusive<c10d::PrefixStore>(
         core::concatenate("trireme/", name, "/", ranks.front(), "/", state_->groups[{name, ranks.front()}]++),
         state_->store);
-    meet(*store, ranks, state_->rank, state_->timeout);
+    meet(*store, "here", ranks, state_->rank, state_->timeout);
     BackendOptions options{store, rank, size, state_->timeout, state_->local};
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
     group->setBackend(c10::DeviceType::CPU, Kind::GLOO, make_gloo_backend(options));
     group->setDefaultBackend(Kind::GLOO);
+    // A rank that leaves the group at once must not close its ends while another still connects to them.
+    meet(*store, "connected", ranks, state_->rank, state_->timeout);
     if (state_->device.is_cuda()) {
       group->setBackend(c10::DeviceType::CUDA, Kind::NCCL, make_nccl_backend(options));
       group->setDefaultBackend(Kind::NCCL);

@@ -50,11 +50,12 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::forget(std::span<const std::byte> part) const {
-  // Reading a page maps those around it that the system has in memory, too: up to so many bytes.
-  constexpr size_t kAround = size_t{64} << 10;
+  // Reading a page maps those around it that the system has in memory, too: in pieces of up to so many bytes.
+  constexpr size_t kAround = size_t{2} << 20, kPage = 4096;
   if (part.empty() || part.data() < bytes_.data() || part.data() >= bytes_.data() + bytes_.size()) return;
-  const size_t begin = size_t(part.data() - bytes_.data()) / kAround * kAround;
-  const size_t end = std::min(bytes_.size(), size_t(part.data() - bytes_.data()) + part.size() + kAround);
+  const auto first = size_t(part.data() - bytes_.data());
+  const size_t begin = (first - std::min(first, kAround)) / kPage * kPage;
+  const size_t end = std::min(bytes_.size(), first + part.size() + kAround);
   // Advice: nothing is lost where it is not taken.
   static_cast<void>(::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED));
 }
