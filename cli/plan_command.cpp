@@ -45,7 +45,6 @@ struct Arguments {
 };
 
 constexpr int64_t kRanksOfANode = 8;
-constexpr int64_t kLongest = plan::kMostTokens;
 
 void check_arguments(const Arguments& arguments) {
   const bool names_a_run = !arguments.run.options_file.empty() || !arguments.model.empty();
@@ -292,7 +291,7 @@ void add_plan(CLI::App& program, Action& chosen) {
               known_models())
       ->type_name("NAME");
   command->add_option("--sequence", arguments->sequence, "Tokens of a sequence, over all ranks that share it")
-      ->check([](const std::string& text) { return fault_of_integer(text, 2, kLongest); })
+      ->check([](const std::string& text) { return fault_of_integer(text, 2, plan::kMostTokens); })
       ->type_name("N");
   command
       ->add_option("--device", arguments->device,

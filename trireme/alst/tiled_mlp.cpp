@@ -13,7 +13,7 @@
 #include "trireme/alst/captured_gradients.h"
 #include "trireme/alst/gradient_sums.h"
 #include "trireme/alst/replay_state.h"
-#include "trireme/alst/tile_gradients.h"
+#include "trireme/alst/tile_inputs.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/capsule.h"
 

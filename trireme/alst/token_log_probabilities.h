@@ -15,8 +15,7 @@ namespace trireme::alst {
 /// Gradients for any upstream u [N]: that of l_j is  u ([j = label] - softmax(l')_j) (1 - (l'_j /
 /// soft_cap)^2), 0 where the label is ignored. Keeps hidden, head, labels and log-sum-exps [N]: the backward
 /// pass forms each tile's logits again, and no tensor of [N, V] is ever made. The head's gradient is summed
-/// over tiles in fp32 at least. Computes in the tensors' dtype,
-/// also under autocast. No second derivative.
+/// over tiles in fp32 at least. Computes in the tensors' dtype, also under autocast. No second derivative.
 at::Tensor token_log_probabilities(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& labels,
                                    int64_t tiles, double soft_cap = 0);
 

@@ -1,6 +1,7 @@
 #include "trireme/plan/layer_memory.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "trireme/alst/tiles.h"
 #include "trireme/sp/head_layout.h"
@@ -79,7 +80,10 @@ std::vector<int64_t> LayerMemory::kept_besides() const {
 }
 
 int64_t LayerMemory::kept() const {
-  if (checkpointed_) return keeps_attention_ ? output_ + logsumexp_ : 0;
+  if (checkpointed_) {
+    const auto tensors = kept_besides();
+    return std::accumulate(tensors.begin(), tensors.end(), int64_t{0});
+  }
   return attention_kept() + mlp_kept();
 }
 

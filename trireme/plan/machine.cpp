@@ -10,7 +10,7 @@ LongestSequence longest_sequence(const Setting& setting, const Machine& machine)
   const int64_t multiple = setting.sequence_ranks;
   LongestSequence longest;
   longest.tokens = longest_sequence(setting, machine.device_share(), machine.host_share(), multiple);
-  if (longest.tokens + multiple > kMostTokens / setting.batch / setting.micro_batches) {
+  if (longest.tokens + multiple > longest_planned(setting)) {
     longest.limit = Limit::none;
     return longest;
   }

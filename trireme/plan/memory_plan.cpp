@@ -226,15 +226,15 @@ int64_t Amount::total() const { return std::accumulate(bytes_.begin(), bytes_.en
 
 MemoryPlan plan_memory(const Setting& setting) {
   core::check_value(
-      setting.sequence <= kMostTokens / setting.batch / setting.micro_batches,
-      "[plan] an optimizer step must have at most ", kMostTokens, " tokens of a rank's sequences; got ",
-      setting.micro_batches, " micro-batches of ", setting.batch, " rows of ", setting.sequence,
+      setting.sequence <= longest_planned(setting), "[plan] an optimizer step must have at most ",
+      kMostTokens, " tokens of a rank's sequences; got ", setting.micro_batches, " micro-batches of ",
+      setting.batch, " rows of ", setting.sequence,
       " tokens; lower gradient_accumulation_steps, train_micro_batch_size_per_gpu or the sequence");
   return Planner(setting).plan();
 }
 
 int64_t longest_sequence(Setting setting, int64_t device_bytes, int64_t host_bytes, int64_t multiple) {
-  const int64_t most = kMostTokens / setting.batch / setting.micro_batches / multiple;
+  const int64_t most = longest_planned(setting) / multiple;
   const auto fits = [&](int64_t count) {
     setting.sequence = count * multiple;
     const MemoryPlan plan = plan_memory(setting);

@@ -53,8 +53,13 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 36;
 /// computation more gradients are on their way. ValueError beyond `kMostTokens`.
 MemoryPlan plan_memory(const Setting& setting);
 
+/// The longest sequence that is planned, by `kMostTokens`, whatever the setting's own is.
+inline int64_t longest_planned(const Setting& setting) {
+  return kMostTokens / setting.batch / setting.micro_batches;
+}
+
 /// The longest sequence of which plan_memory takes no more than so much, `base` included, in steps of
-/// `multiple` tokens; 0: none. At most what `kMostTokens` allows.
+/// `multiple` tokens; 0: none. At most `longest_planned`.
 int64_t longest_sequence(Setting setting, int64_t device_bytes, int64_t host_bytes, int64_t multiple);
 
 }  // namespace trireme::plan

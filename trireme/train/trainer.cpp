@@ -206,8 +206,7 @@ std::string padding_note(double share) {
 std::string offload_note(const Options& options, c10::Device device) {
   if (!device.is_cpu() || options.checkpoint.offload.device != core::Residence::host) return "";
   return "note       activation_checkpointing.offload to cpu moves nothing: the CPU computes, and what "
-         "checkpoints "
-         "keep is in its memory\n";
+         "checkpoints keep is in its memory\n";
 }
 
 std::string describe(const Options& options, const comm::Environment& environment,
