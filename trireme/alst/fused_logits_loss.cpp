@@ -11,6 +11,7 @@
 #include "trireme/alst/cross_entropy.h"
 #include "trireme/alst/labels.h"
 #include "trireme/alst/replay_state.h"
+#include "trireme/alst/scale_gradients.h"
 #include "trireme/alst/tiles.h"
 #include "trireme/core/check.h"
 
@@ -51,12 +52,7 @@ struct FusedLogitsLoss : Function<FusedLogitsLoss> {
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
     core::check_value(!at::GradMode::is_enabled(),
                       "[alst] the loss has no second derivative; got create_graph");
-    auto formed = ctx->get_saved_variables();
-    const Tensor& upstream = gradients[0];
-    // On a host the common factor of 1 is seen for free; elsewhere looking would stall the device.
-    const bool is_one = upstream.is_cpu() && upstream.item<double>() == 1;
-    for (auto& gradient : formed)
-      if (gradient.defined() && !is_one) gradient = gradient.mul(upstream).to(gradient.scalar_type());
+    const auto formed = scaled_gradients(ctx->get_saved_variables(), gradients[0]);
     return {formed[0], formed[1], Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };

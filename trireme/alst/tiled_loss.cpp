@@ -9,6 +9,7 @@
 
 #include "trireme/alst/captured_gradients.h"
 #include "trireme/alst/replay_state.h"
+#include "trireme/alst/scale_gradients.h"
 #include "trireme/alst/tile_gradients.h"
 #include "trireme/core/check.h"
 
@@ -35,12 +36,7 @@ struct WithGradients : Function<WithGradients> {
   static variable_list backward(AutogradContext* ctx, variable_list upstream) {
     core::check_value(!at::GradMode::is_enabled(),
                       "[alst] a tiled loss has no second derivative; got create_graph");
-    // On a host the common factor of 1 is seen for free; elsewhere looking would stall the device.
-    const bool is_one = upstream[0].is_cpu() && upstream[0].item<double>() == 1;
-    variable_list result;
-    for (auto& gradient : ctx->get_saved_variables())
-      result.push_back(gradient.defined() && !is_one ? gradient.mul(upstream[0]).to(gradient.scalar_type())
-                                                     : std::move(gradient));
+    auto result = scaled_gradients(ctx->get_saved_variables(), upstream[0]);
     result.emplace_back();
     return result;
   }
